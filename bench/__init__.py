@@ -1,0 +1,1 @@
+"""Benchmarks: ./x bench NAME runs them."""

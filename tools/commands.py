@@ -1,0 +1,87 @@
+"""The command line of ./x: its verbs and their options."""
+
+from __future__ import annotations
+
+import argparse
+
+from tools import benchmark, build, demo, environment, lint, testing
+from tools.console import Failure, Usage, error
+
+HELP = """\
+./x VERB [options]: sets up, builds, tests and shows tesser. Each verb does what it needs first.
+
+  setup                 install Debian packages and the Python environment .venv; does nothing when that is done
+  build [PRESET]        configure and compile; presets: release (default), debug, asan-ubsan, tsan, fuzz
+  test [FILTER]         lint, C++ tests, Python tests, fuzzing and sanitizers; with FILTER only the tests whose name contains it
+      --fuzz-seconds N      seconds each fuzz target runs (60); 0 leaves fuzzing out
+      --sanitize            also run the C++ tests under ThreadSanitizer
+  demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare
+  bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels)
+  lint                  check format, the dependency rule between folders, and Python style
+  format                bring C++ and Python files into the project's format
+  help                  this text
+
+Examples
+  ./x demo                         train a small network on MNIST: installs and builds all it needs
+  ./x test                         everything that continuous integration checks
+  ./x test Program                 C++ and Python tests with "Program" in their name
+  ./x build asan-ubsan             binaries under build/asan-ubsan/bin
+  ./x bench step --models mlp,gpt  two of the models
+
+Exit codes: 0 done, 1 something failed, 2 wrong usage.
+"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./x", add_help=False, usage="./x VERB [options]; ./x help lists them")
+    parser.add_argument("-h", "--help", action="store_true")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verbs.add_parser("help")
+    verbs.add_parser("setup")
+    verbs.add_parser("build").add_argument("preset", nargs="?", default="release")
+    test = verbs.add_parser("test")
+    test.add_argument("filter", nargs="?", default="")
+    test.add_argument("--fuzz-seconds", type=int, default=None)
+    test.add_argument("--sanitize", action="store_true")
+    verbs.add_parser("demo").add_argument("name", nargs="?", default="mnist")
+    verbs.add_parser("bench").add_argument("name")
+    verbs.add_parser("lint")
+    verbs.add_parser("format")
+    known, rest = parser.parse_known_args(arguments)
+    if rest and known.verb not in ("bench", "demo"):
+        parser.error(f"unknown argument {rest[0]}")
+    known.rest = rest
+    return known
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.help or options.verb in (None, "help"):
+        print(HELP, end="")
+        return 0
+    try:
+        match options.verb:
+            case "setup":
+                environment.setup()
+            case "build":
+                build.build(options.preset)
+            case "test":
+                return testing.test(options.filter, options.fuzz_seconds, options.sanitize)
+            case "demo":
+                demo.demo(options.name, options.rest)
+            case "bench":
+                benchmark.benchmark(options.name, options.rest)
+            case "lint":
+                return lint.lint()
+            case "format":
+                lint.format_sources()
+    except Usage as usage:
+        error(str(usage))
+        return 2
+    except Failure as failure:
+        error(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        error("stopped by Ctrl-C")
+        return 130
+    return 0

@@ -1,0 +1,117 @@
+"""The dependency rule: what a folder of src/ and of tests/ may include.
+
+The tables here are those of docs/architecture.md. A folder may include what it names, and what those may include in turn.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+# What each folder of src/ may use directly.
+MAY_USE: dict[str, set[str]] = {
+    "base": set(),
+    "graph": {"base"},
+    "tdl": {"graph"},
+    "memory": {"graph"},
+    "partition": {"tdl", "memory"},
+    "lowering": {"partition"},
+    "transport": {"base"},
+    "optimizer": {"base"},
+    "kernels": {"base"},
+    "hub": {"transport", "optimizer"},
+    "runtime": {"lowering", "hub", "kernels"},
+    "platform": {"base"},
+    "cli": {"runtime", "platform"},
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that is not ours: which headers are its, and which sources may include them."""
+
+    name: str
+    headers: str  # regular expression over the included path
+    allowed: str  # regular expression over the including file's path
+    in_headers: bool = False  # whether our own headers may include it
+
+
+LIBRARIES = [
+    Library("ATen", r"(ATen|c10|torch|caffe2)/", r"src/runtime/(executor|kernels|passes)"),
+    Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/"),
+    Library("SQLite", r"sqlite3", r"src/platform/store/"),
+    Library("spdlog", r"spdlog/", r"src/base/"),
+    Library("CLI11", r"CLI/", r"src/cli/"),
+    Library("nlohmann-json", r"nlohmann/", r"src/(base|graph|runtime|cli|platform)/|tests/"),
+    Library("fmt", r"fmt/", r"src/(?!optimizer/|kernels/|runtime/(executor|kernels|passes))"),
+    Library("expected", r"tl/", r"src/base/result\.h$", in_headers=True),
+    Library("GoogleTest", r"g(test|mock)/", r"tests/", in_headers=True),
+    Library("Google Benchmark", r"benchmark/", r"(tests|bench)/"),
+]
+# The C++ and C libraries, POSIX and Linux, and the compiler's own vector headers.
+SYSTEM = re.compile(r"^([a-z0-9_]+|(sys|linux|netinet|arpa|net|bits)/[\w/]+\.h|[a-z0-9_]+\.h)$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+@cache
+def may_include(folder: str) -> frozenset[str]:
+    reachable = {folder}
+    for used in MAY_USE[folder]:
+        reachable |= may_include(used)
+    return frozenset(reachable)
+
+
+def violations(root: Path) -> list[str]:
+    """One line for each include of src/, tests/ and bench/ that breaks the rule: file:line, what, and what to do."""
+    found = []
+    for top in ("src", "tests", "bench"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                found += check_file(root, path)
+    return found
+
+
+def check_file(root: Path, path: Path) -> list[str]:
+    name = path.relative_to(root).as_posix()
+    top, *between = name.split("/")[:-1]
+    folder = between[0] if between else ""
+    if top == "src" and folder not in MAY_USE:
+        return [f"{name}:1: src/{folder} is not a folder of docs/architecture.md; add it to the table there and in tools/layers.py"]
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if include := INCLUDE.match(line):
+            problem = check_include(root, name, top, folder, include[1] == "<", include[2])
+            if problem:
+                found.append(f"{name}:{number}: {problem}")
+    return found
+
+
+def check_include(root: Path, name: str, top: str, folder: str, angled: bool, header: str) -> str | None:
+    target = header.split("/")[0]
+    if not angled and target in MAY_USE and (root / "src" / header).exists():
+        if folder in MAY_USE and target not in may_include(folder):
+            uses = ", ".join(sorted(may_include(folder) - {folder})) or "no other folder"
+            return f'{top}/{folder} may not include "{header}"; {folder} may use {uses}'
+        return None
+    for library in LIBRARIES:
+        if not re.match(library.headers, header):
+            continue
+        if not re.match(library.allowed, name):
+            return f"{library.name} stays inside {library.allowed}: <{header}> may not be included here"
+        if name.endswith(".h") and top == "src" and not library.in_headers and not is_private_header(name):
+            return f"<{header}> of {library.name} stands in a header that other folders see; include it in the source file"
+        return None
+    if angled and SYSTEM.match(header):
+        return None
+    if not angled and (root / top / header).exists():
+        return None
+    if not angled:
+        return f'"{header}" is no file of src/; includes are written "folder/header.h"'
+    return f"<{header}> belongs to no library that tools/layers.py knows; say there which folder may include it"
+
+
+def is_private_header(name: str) -> bool:
+    """ATen's own corner of runtime: its headers are seen by nobody else, which the ATen rule itself makes sure of."""
+    return re.match(r"src/runtime/(executor|kernels|passes)", name) is not None

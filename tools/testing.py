@@ -1,0 +1,182 @@
+"""./x test: every check of the project, counted in cases, ending in one line of totals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools import build, environment, lint, totals
+from tools.console import ROOT, Failure, Usage, environment_with, error, heading, output_of, succeeds
+from tools.totals import Totals
+
+# One test program may take so long before it counts as hanging.
+PROGRAM_SECONDS = 300
+PYTEST_SECONDS = 1200
+FUZZ_SECONDS = 60
+# Folders of src/ whose tests are system tests under tests/python.
+TESTED_BY_PYTHON = {"cli"}
+# Folders whose tests need ATen, which is not built with sanitizers.
+NEEDS_ATEN = {"runtime"}
+
+SANITIZER_OPTIONS = {
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1",
+}
+
+
+def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
+    """Runs the suites one after the other, whatever fails; returns the exit code."""
+    if fuzz_seconds is not None and fuzz_seconds < 0:
+        raise Usage("--fuzz-seconds takes a number of seconds, 0 or more")
+    environment.setup()
+    whole = not filter_text
+    suites: list[tuple[str, Callable[[], Totals]]] = []
+    if whole:
+        suites.append(("lint", lint.check))
+    suites.append(("C++ tests", lambda: cpp_tests("release", filter_text)))
+    suites.append(("Python tests", lambda: python_tests(filter_text)))
+    if whole or sanitize:
+        suites.append(("C++ tests with address and undefined-behaviour sanitizers", lambda: cpp_tests("asan-ubsan", filter_text)))
+    if sanitize:
+        suites.append(("C++ tests with the thread sanitizer", lambda: cpp_tests("tsan", filter_text)))
+    seconds = FUZZ_SECONDS if fuzz_seconds is None else fuzz_seconds
+    if seconds and (whole or fuzz_seconds is not None):
+        suites.append(("fuzzing", lambda: fuzz(seconds)))
+    results = [run_suite(name, suite, must_have_cases=whole) for name, suite in suites]
+    if not whole and not sum(result.cases for result in results):
+        raise Usage(f'no test has "{filter_text}" in its name')
+    return report(results)
+
+
+def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:
+    """A suite that cannot even start (say, it does not build) counts as one failure."""
+    heading(name)
+    start = time.monotonic()
+    try:
+        result = suite()
+    except Failure as failure:
+        error(str(failure))
+        result = Totals(name, failures=[f"{name}: did not run"])
+    result.suite = name
+    if must_have_cases and not result.cases:
+        result.failures.append(f"{name}: there is no test")
+    result.seconds = time.monotonic() - start
+    return result
+
+
+def report(results: list[Totals]) -> int:
+    heading("totals")
+    width = max(len(result.suite) for result in results)
+    for result in results:
+        line = f"  {result.suite:{width}}  {result.passed:5} passed  {result.failed:3} failed"
+        print(line + (f"  {result.skipped:3} skipped" if result.skipped else " " * 13) + f"  {result.seconds:6.1f} s")
+    for result in results:
+        for failure in result.failures:
+            print(f"  failed: {failure}")
+    print(totals.last_line(results), flush=True)
+    return 1 if any(result.failed for result in results) else 0
+
+
+def cpp_tests(preset: str, filter_text: str) -> Totals:
+    """Builds a preset and runs its GoogleTest programs. A filter that names a program runs all of it."""
+    build.build(preset)
+    result = Totals(preset)
+    reports = build.directory(preset) / "reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    programs = registered_tests(preset)
+    for missing in sorted(expected_programs(preset) - {program["name"] for program in programs}):
+        result.failures.append(f"{missing}: src/{missing} has no test program in preset {preset}")
+    for program in programs:
+        pattern = "*" if filter_text in program["name"] else f"*{filter_text}*"
+        result.add(run_google_test(program, reports, pattern, preset))
+    return result
+
+
+def registered_tests(preset: str) -> list[dict]:
+    listing = output_of(["ctest", "--test-dir", build.directory(preset), "--show-only=json-v1"])
+    if listing is None:
+        raise Failure(f"ctest cannot list the tests of preset {preset}.\nWhat to do: rm -r build/{preset}, then ./x test again")
+    return json.loads(listing)["tests"]
+
+
+def expected_programs(preset: str) -> set[str]:
+    """Every folder of src/ with sources has a test program of its name; nobody can lose one by forgetting to build it."""
+    folders = {path.parent.relative_to(ROOT / "src").parts[0] for path in (ROOT / "src").glob("*/**/*.cc")}
+    return folders - TESTED_BY_PYTHON - (set() if preset in ("release", "debug") else NEEDS_ATEN)
+
+
+def run_google_test(program: dict, reports: Path, pattern: str, preset: str) -> Totals:
+    name = program["name"]
+    if not program.get("command"):
+        return Totals(name, failures=[f"{name}: its program was not built"])
+    properties = {item["name"]: item["value"] for item in program.get("properties", [])}
+    output = reports / f"{name}.json"
+    variables = dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", []))
+    variables |= {"GTEST_OUTPUT": f"json:{output}", "GTEST_FILTER": pattern, "GTEST_BRIEF": "1"}
+    if preset not in ("release", "debug"):
+        variables |= SANITIZER_OPTIONS
+    sys.stdout.flush()
+    try:
+        exit_code = subprocess.run(
+            program["command"],
+            cwd=properties.get("WORKING_DIRECTORY", ROOT),
+            env=environment_with(variables),
+            timeout=PROGRAM_SECONDS,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        exit_code = None
+    return totals.of_google_test(name, output, exit_code)
+
+
+def python_tests(filter_text: str) -> Totals:
+    build.build("release")
+    if not build.tesser().is_file():
+        raise Failure("the build made no build/release/bin/tesser, which the Python tests run")
+    junit = ROOT / "build" / "release" / "reports" / "pytest.xml"
+    junit.unlink(missing_ok=True)
+    command = [environment.PYTHON, "-m", "pytest", "--quiet", f"--junit-xml={junit}", "--durations=5"]
+    if filter_text:
+        command += ["-k", filter_text]
+    sys.stdout.flush()
+    try:
+        exit_code = subprocess.run(
+            [str(part) for part in command],
+            cwd=ROOT,
+            env=environment_with({"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"}),
+            timeout=PYTEST_SECONDS,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return Totals("pytest", failures=[f"pytest: still running after {PYTEST_SECONDS} s"])
+    nothing_selected = 5
+    if filter_text and exit_code == nothing_selected:
+        exit_code = 0
+    return totals.of_pytest("pytest", junit, exit_code)
+
+
+def fuzz(seconds: int) -> Totals:
+    """Runs each libFuzzer target; what it finds is kept under build/fuzz/artifacts, what it learns under build/fuzz/corpus."""
+    build.build("fuzz")
+    result = Totals("fuzz")
+    directory = build.directory("fuzz")
+    sources = sorted((ROOT / "tests" / "fuzz").glob("*_fuzzer.cc"))
+    for source in sources:
+        target = directory / "bin" / source.stem
+        if not target.is_file():
+            result.failures.append(f"{source.stem}: its program was not built")
+            continue
+        corpus = directory / "corpus" / source.stem
+        artifacts = directory / "artifacts" / source.stem
+        seeds = ROOT / "tests" / "fuzz" / "corpus" / source.stem.removesuffix("_fuzzer")
+        corpus.mkdir(parents=True, exist_ok=True)
+        artifacts.mkdir(parents=True, exist_ok=True)
+        limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"]
+        command = [target, *limits, f"-artifact_prefix={artifacts}/", corpus, *([seeds] if seeds.is_dir() else [])]
+        result.count(f"{source.stem} ({artifacts} has the input)", succeeds(command, SANITIZER_OPTIONS))
+    return result
