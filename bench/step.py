@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import machine, step_report
-from bench.step_inputs import write_inputs
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ("mlp", "resnet18", "gpt", "lstm")
@@ -77,16 +76,18 @@ class Bench:
         inductor = str(self.output / "inductor")
         return {**os.environ, "OMP_NUM_THREADS": str(self.threads), "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": inductor}
 
+    def python(self, module: str, *arguments: str) -> list[dict]:
+        return self.lines_of([sys.executable, "-m", module, *arguments])
+
     def lines_of(self, command: list[str]) -> list[dict]:
-        """JSON lines a process prints; its messages go where ours go."""
+        """JSON lines a process of its own prints; its messages go where ours go."""
         result = subprocess.run(command, cwd=ROOT, env=self.environment(), stdout=subprocess.PIPE, text=True)
         if result.returncode != 0:
             raise SystemExit(f"bench: exit code {result.returncode} from {' '.join(command)}\n{result.stdout[-2000:]}")
         return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
     def pytorch(self, *arguments: str) -> dict:
-        command = [sys.executable, "-m", "bench.step_pytorch", *arguments, "--threads", str(self.threads)]
-        return self.lines_of(command)[-1]
+        return self.python("bench.step_pytorch", *arguments, "--threads", str(self.threads))[-1]
 
     def measure(self, model: str, variant: str) -> dict:
         """One round of one variant: milliseconds of each counted step, and peak bytes."""
@@ -171,7 +172,7 @@ def main() -> None:
     for model in options.models:
         folder = bench.output / "inputs" / model
         shutil.rmtree(folder, ignore_errors=True)
-        write_inputs(model, folder)
+        bench.python("bench.step_inputs", model, str(folder))
         flops[model] = flops_of_step(bench.tesser, folder / f"{model}.tesser")
     measurements, rate = measure_all(bench, options.models, options.systems, options.rounds)
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from tesser.step import Step
 
 import models
 from bench.machine import memory_bytes
@@ -23,10 +24,17 @@ from bench.machine import memory_bytes
 SYSTEMS = ("eager", "compile-loss", "compile-all")
 
 
+def bench_batch(model_name: str, step: Step) -> dict[str, torch.Tensor]:
+    """The one batch that every system trains on."""
+    samples = next(iter(step.batch.values())).shape[0]
+    return models.data(model_name, "bench", samples=samples)
+
+
 def training_step(model_name: str, system: str) -> Callable[[], None]:
     """The step as a PyTorch user writes it, with PyTorch's own choice of optimizer implementation (foreach where it applies)."""
     torch.manual_seed(0)
     step = models.load(model_name, "bench")
+    batch = bench_batch(model_name, step)
     loss_of, update = step.loss, step.optimizer.step
     if system != "eager":
         loss_of = torch.compile(loss_of)
@@ -35,7 +43,7 @@ def training_step(model_name: str, system: str) -> Callable[[], None]:
 
     def run() -> None:
         step.optimizer.zero_grad(set_to_none=True)
-        result = loss_of(step.model, step.batch)
+        result = loss_of(step.model, batch)
         loss = result[0] if isinstance(result, tuple) else result
         loss.backward()
         update()

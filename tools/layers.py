@@ -39,13 +39,13 @@ class Library:
 
 
 LIBRARIES = [
-    Library("ATen", r"(ATen|c10|torch|caffe2)/", r"src/runtime/(executor|kernels|passes)"),
+    Library("ATen", r"(ATen|c10|torch|caffe2)/", r"src/runtime/(executor|kernels|passes|step_allocator)"),
     Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/"),
     Library("SQLite", r"sqlite3", r"src/platform/store/"),
     Library("spdlog", r"spdlog/", r"src/base/"),
     Library("CLI11", r"CLI/", r"src/cli/"),
     Library("nlohmann-json", r"nlohmann/", r"src/(base|graph|runtime|cli|platform)/|tests/"),
-    Library("fmt", r"fmt/", r"src/(?!optimizer/|kernels/|runtime/(executor|kernels|passes))"),
+    Library("fmt", r"fmt/", r"src/(?!optimizer/|kernels/|runtime/(executor|kernels|passes|step_allocator))"),
     Library("expected", r"tl/", r"src/base/result\.h$", in_headers=True),
     Library("GoogleTest", r"g(test|mock)/", r"tests/", in_headers=True),
     Library("Google Benchmark", r"benchmark/", r"(tests|bench)/"),
@@ -114,4 +114,4 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
 
 def is_private_header(name: str) -> bool:
     """ATen's own corner of runtime: its headers are seen by nobody else, which the ATen rule itself makes sure of."""
-    return re.match(r"src/runtime/(executor|kernels|passes)", name) is not None
+    return re.match(r"src/runtime/(executor|kernels|passes|step_allocator)", name) is not None
