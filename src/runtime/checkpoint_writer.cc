@@ -1,0 +1,277 @@
+#include "runtime/checkpoint_writer.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "runtime/checksum.h"
+
+namespace tesser::runtime {
+namespace {
+
+using Path = std::filesystem::path;
+
+Path with_suffix(Path path, std::string_view suffix) {
+  path += suffix;
+  return path;
+}
+
+// Which process the lock file names, for a message.
+std::string holder(const Path& file) {
+  const Result<std::string> text = read_file(file, 64);
+  const std::string pid = text ? text->substr(0, text->find_first_not_of("0123456789")) : "";
+  return pid.empty() ? "another process" : "process " + pid;
+}
+
+// Removes a complete checkpoint so that it is never there in part under its name.
+void remove_checkpoint(const Path& path, std::vector<std::string>& notes) {
+  const Path removing = with_suffix(path, ".removing");
+  std::error_code error;
+  std::filesystem::remove_all(removing, error);
+  std::filesystem::rename(path, removing, error);
+  if (!error) {
+    std::filesystem::remove_all(removing, error);
+  }
+  if (error) {
+    notes.push_back(fmt::format("{}: cannot remove this old checkpoint: {}", path.string(), error.message()));
+  }
+}
+
+// The first value of each shard, and the number of values at the end.
+std::vector<std::size_t> shard_bounds(std::span<const TensorView> contents, std::int64_t largest) {
+  std::vector<std::size_t> bounds{0};
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    const auto size = static_cast<std::int64_t>(contents[i].bytes());
+    if (i > bounds.back() && bytes + size > largest) {
+      bounds.push_back(i);
+      bytes = 0;
+    }
+    bytes += size;
+  }
+  bounds.push_back(contents.size());
+  return bounds;
+}
+
+Result<ShardDescription> write_shard(const Path& path, std::span<const StateValue> values, std::span<const TensorView> contents) {
+  std::vector<SafetensorsEntry> entries;
+  for (const StateValue& value : values) {
+    entries.push_back({value.name, value.dtype, value.shape});
+  }
+  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(path, std::move(entries)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    TESSER_RETURN_IF_ERROR(writer.write(values[i].name, contents[i]));
+  }
+  TESSER_RETURN_IF_ERROR(writer.commit());
+  // The checksum is taken of the file and not on the way there, as the writer may order and pad the tensors.
+  TESSER_ASSIGN_OR_RETURN(const MappedFile written, MappedFile::open(path));
+  const std::span<const std::byte> bytes = written.bytes();
+  return ShardDescription{path.filename().string(), bytes.size(), crc32c(bytes.data(), bytes.size())};
+}
+
+Result<std::int64_t> write_directory(const Path& directory, const CheckpointWriterOptions& options, const CheckpointInfo& info,
+                                     const std::vector<StateValue>& values, std::span<const TensorView> contents) {
+  const std::vector<std::size_t> bounds = shard_bounds(contents, options.largest_shard_bytes);
+  const std::size_t shard_count = bounds.size() - 1;
+  std::vector<ShardDescription> shards;
+  std::vector<std::size_t> shard_of;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < shard_count; ++i) {
+    const std::size_t count = bounds[i + 1] - bounds[i];
+    TESSER_ASSIGN_OR_RETURN(ShardDescription shard, write_shard(directory / fmt::format("state-{:05}-of-{:05}.safetensors", i, shard_count),
+                                                                std::span(values).subspan(bounds[i], count), contents.subspan(bounds[i], count)));
+    bytes += static_cast<std::int64_t>(shard.bytes);
+    shards.push_back(std::move(shard));
+    shard_of.insert(shard_of.end(), count, i);
+  }
+  const std::string manifest = manifest_text(info, values, shards, shard_of);
+  TESSER_RETURN_IF_ERROR(write_file_atomically(directory / "manifest.json", manifest));
+  TESSER_RETURN_IF_ERROR(sync_directory(directory));
+  return bytes + static_cast<std::int64_t>(manifest.size());
+}
+
+}  // namespace
+
+CheckpointLock::CheckpointLock(Path directory, int descriptor) : directory_(std::move(directory)), descriptor_(descriptor) {}
+
+CheckpointLock::CheckpointLock(CheckpointLock&& other) noexcept
+    : directory_(std::move(other.directory_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+CheckpointLock& CheckpointLock::operator=(CheckpointLock&& other) noexcept {
+  std::swap(directory_, other.directory_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+CheckpointLock::~CheckpointLock() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+Result<CheckpointLock> CheckpointLock::acquire(const Path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return invalid_input(fmt::format("{}: cannot make this checkpoint directory: {}", directory.string(), error.message()));
+  }
+  const Path file = directory / "lock";
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return tl::unexpected<Error>(file_error(file, "write", errno));
+  }
+  CheckpointLock lock(directory, descriptor);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      return tl::unexpected<Error>(file_error(file, "lock", errno));
+    }
+    return invalid_input(fmt::format("{}: {} writes its checkpoints into this directory; wait for its end, or give another --checkpoint directory",
+                                     directory.string(), holder(file)));
+  }
+  // The process id is for people only, so a disk too full to note it is no reason to stop.
+  const std::string pid = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(descriptor, 0) == 0) {
+    [[maybe_unused]] const ssize_t written = ::pwrite(descriptor, pid.data(), pid.size(), 0);
+  }
+  return lock;
+}
+
+Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, std::vector<std::string>& notes) {
+  TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(lock.directory()));
+  std::optional<Checkpoint> newest;
+  for (const CheckpointEntry& entry : entries) {
+    std::error_code error;
+    if (entry.suffix == ".writing" || entry.suffix == ".removing") {
+      std::filesystem::remove_all(entry.path, error);
+      notes.push_back(fmt::format("removed {}, which was not finished{}", entry.path.string(), error ? ": " + error.message() : ""));
+    } else if (entry.suffix.empty() && !newest) {
+      std::vector<std::string> none;
+      Result<Checkpoint> checkpoint = Checkpoint::open(entry.path, none);
+      if (checkpoint) {
+        newest.emplace(std::move(*checkpoint));
+        continue;
+      }
+      const Path damaged = with_suffix(entry.path, ".damaged");
+      std::filesystem::remove_all(damaged, error);
+      std::filesystem::rename(entry.path, damaged, error);
+      notes.push_back(fmt::format("{} is damaged and not used ({}); {}", entry.path.string(), checkpoint.error().message,
+                                  error ? "it could not be renamed: " + error.message() : "it is now " + damaged.string()));
+    }
+  }
+  return newest;
+}
+
+Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options, const CheckpointInfo& info,
+                                           const std::vector<StateValue>& values, std::span<const TensorView> contents) {
+  TESSER_CHECK(values.size() == contents.size() && options.keep >= 1, std::to_string(contents.size()) + " contents");
+  const auto begin = std::chrono::steady_clock::now();
+  const Path path = lock.directory() / checkpoint_name(info.step);
+  const Path writing = with_suffix(path, ".writing");
+  std::error_code error;
+  std::filesystem::remove_all(writing, error);
+  if (!std::filesystem::create_directory(writing, error)) {
+    return tl::unexpected<Error>(file_error(writing, "make", error.value()));
+  }
+  Result<std::int64_t> bytes = write_directory(writing, options, info, values, contents);
+  if (bytes) {
+    std::filesystem::rename(writing, path, error);
+    if (error) {
+      bytes = tl::unexpected<Error>(file_error(path, "write", error.value()));
+    } else if (const Result<void> synced = sync_directory(lock.directory()); !synced) {
+      return tl::unexpected<Error>(synced.error());
+    }
+  }
+  if (!bytes) {
+    std::filesystem::remove_all(writing, error);
+    return failed(std::move(bytes.error().message));
+  }
+  CheckpointWritten written{info.step, path, *bytes, 0, {}};
+  TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(lock.directory()));
+  int kept = 0;
+  for (const CheckpointEntry& entry : entries) {
+    if (entry.suffix.empty() && entry.step <= info.step && ++kept > options.keep) {
+      remove_checkpoint(entry.path, written.notes);
+    }
+  }
+  written.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return written;
+}
+
+CheckpointWriter::CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options, std::vector<StateValue> values)
+    : lock_(lock), options_(options), values_(std::move(values)), thread_([this] { run(); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    const std::lock_guard guard(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::span<const MutableTensorView> CheckpointWriter::staging() {
+  {
+    const std::lock_guard guard(mutex_);
+    TESSER_CHECK(!pending_, "a write in flight");
+  }
+  if (staging_.empty()) {
+    for (const StateValue& value : values_) {
+      memory_.emplace_back(static_cast<std::size_t>(element_count(value.shape)) * element_size(value.dtype));
+      staging_.push_back({value.dtype, value.shape, memory_.back().data()});
+    }
+  }
+  return staging_;
+}
+
+void CheckpointWriter::start(CheckpointInfo info) {
+  {
+    const std::lock_guard guard(mutex_);
+    TESSER_CHECK(!pending_ && !outcome_, "a write in flight, or one whose outcome nobody took");
+    pending_ = std::move(info);
+  }
+  changed_.notify_all();
+}
+
+std::optional<Result<CheckpointWritten>> CheckpointWriter::take_outcome() {
+  const std::lock_guard guard(mutex_);
+  return std::exchange(outcome_, std::nullopt);
+}
+
+std::optional<Result<CheckpointWritten>> CheckpointWriter::wait_outcome() {
+  std::unique_lock guard(mutex_);
+  changed_.wait(guard, [this] { return !pending_; });
+  return std::exchange(outcome_, std::nullopt);
+}
+
+void CheckpointWriter::run() {
+  std::unique_lock guard(mutex_);
+  while (true) {
+    changed_.wait(guard, [this] { return stopping_ || pending_; });
+    if (!pending_) {
+      return;
+    }
+    const CheckpointInfo info = *pending_;
+    guard.unlock();
+    std::vector<TensorView> contents;
+    for (const MutableTensorView& view : staging_) {
+      contents.push_back({view.dtype, view.shape, view.data});
+    }
+    Result<CheckpointWritten> outcome = write_checkpoint(lock_, options_, info, values_, contents);
+    guard.lock();
+    outcome_ = std::move(outcome);
+    pending_.reset();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tesser::runtime

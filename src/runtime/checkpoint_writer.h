@@ -1,0 +1,98 @@
+// Writes checkpoints beside the running step (docs/formats/checkpoint.md).
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "base/tensor.h"
+#include "runtime/checkpoint.h"
+
+namespace tesser::runtime {
+
+// The exclusive right to write into a checkpoint directory, held until destruction or the end of the process. Move-only.
+class CheckpointLock {
+ public:
+  // Makes the directory where it does not exist. kInvalidInput naming the process that holds it, when one does.
+  static Result<CheckpointLock> acquire(const std::filesystem::path& directory);
+  CheckpointLock(CheckpointLock&& other) noexcept;
+  CheckpointLock& operator=(CheckpointLock&& other) noexcept;
+  ~CheckpointLock();
+
+  const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  CheckpointLock(std::filesystem::path directory, int descriptor);
+
+  std::filesystem::path directory_;
+  int descriptor_ = -1;
+};
+
+// Opens the newest complete checkpoint, or nothing when there is none; removes what dead runs left unfinished and renames damaged ones.
+// What it did is appended to `notes`.
+Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, std::vector<std::string>& notes);
+
+struct CheckpointWriterOptions {
+  std::int64_t largest_shard_bytes = std::int64_t{1} << 31;  // of tensors; a larger value has a shard of its own
+  int keep = 2;                                              // complete checkpoints that stay, at least 1
+};
+
+struct CheckpointWritten {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+  std::int64_t bytes = 0;
+  double seconds = 0;
+  std::vector<std::string> notes;  // old checkpoints that could not be removed
+};
+
+// Writes one checkpoint and removes older ones; blocks until it is durable. `contents` has one tensor a value. On failure nothing is left under
+// a final name and older checkpoints stay as they were.
+Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options, const CheckpointInfo& info,
+                                           const std::vector<StateValue>& values, std::span<const TensorView> contents);
+
+// Writes on a thread of its own, out of a copy of the state. All functions belong to the thread that created it. The lock must outlive it; the destructor
+// waits for the write in flight.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options, std::vector<StateValue> values);
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Memory to copy the state into, one tensor a value in their order. No write may be in flight.
+  std::span<const MutableTensorView> staging();
+  // Begins to write what is staged.
+  void start(CheckpointInfo info);
+
+  // How the last write ended, once; nothing while it is in flight or when none was started.
+  std::optional<Result<CheckpointWritten>> take_outcome();
+  // The same after waiting for its end.
+  std::optional<Result<CheckpointWritten>> wait_outcome();
+
+ private:
+  void run();
+
+  const CheckpointLock& lock_;
+  const CheckpointWriterOptions options_;
+  const std::vector<StateValue> values_;
+  std::vector<std::vector<std::byte>> memory_;  // allocated by the first staging()
+  std::vector<MutableTensorView> staging_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::optional<CheckpointInfo> pending_;  // set while a write is asked for or in flight
+  std::optional<Result<CheckpointWritten>> outcome_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace tesser::runtime

@@ -1,0 +1,62 @@
+// Prepares the next batch on a thread of its own while the step runs.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/tensor.h"
+#include "runtime/data.h"
+
+namespace tesser::runtime {
+
+// Place of a batch in a run.
+struct DataPosition {
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t batch = 0;  // in the epoch, from 0
+  bool operator==(const DataPosition&) const = default;
+};
+
+struct LoaderOptions {
+  std::int64_t seed = 0;
+  bool shuffle = true;
+  DataPosition start;
+};
+
+// Hands out the batches from a position on, for ever. Keeps one batch staged beside the one in use, and the order of one epoch (four bytes a
+// sample when shuffled). next() belongs to one thread; the data set must outlive the loader.
+class Loader {
+ public:
+  Loader(const DataSet& data, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // Waits for the next batch, copies it to `targets` (one a value of the data set, in its order and of its dtype and shape) and starts to prepare the one
+  // after it. Returns its position.
+  DataPosition next(std::span<const MutableTensorView> targets);
+
+ private:
+  void prepare();
+
+  const DataSet& data_;
+  const LoaderOptions options_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool staged_ = false;  // true: staging_ belongs to next(); false: to the thread
+  bool stopping_ = false;
+  std::vector<std::vector<std::byte>> staging_;
+  DataPosition staged_position_;
+
+  std::thread thread_;
+};
+
+// The position after this one.
+DataPosition following(DataPosition position, const DataSet& data);
+
+}  // namespace tesser::runtime
