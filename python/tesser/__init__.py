@@ -1,0 +1,32 @@
+"""tesser takes a PyTorch training step, captures it as a program, and trains it in C++.
+
+    import tesser
+
+    def step() -> tesser.Step: ...
+
+    tesser.capture(step(), "name.tesser")
+
+``tesser.interpret`` runs a program in PyTorch, operator by operator; it is the reference the C++ runtime is compared with.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+from tesser.capture import Captured, capture
+from tesser.capture_error import CaptureError
+from tesser.interpreter import Interpretation, Interpreter, interpret
+from tesser.program import Program, ProgramError
+from tesser.step import Step
+
+__all__ = [
+    "CaptureError",
+    "Captured",
+    "Interpretation",
+    "Interpreter",
+    "Program",
+    "ProgramError",
+    "Step",
+    "capture",
+    "interpret",
+]

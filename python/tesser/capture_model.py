@@ -1,0 +1,158 @@
+"""The tensors a step owns: parameters and buffers with all their names, and running the model with stand-ins for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
+
+from tesser.capture_error import CaptureError
+from tesser.step import Step
+
+
+@dataclass(eq=False)
+class StateTensor:
+    """One parameter or buffer. Tied ones are one StateTensor with several names."""
+
+    name: str
+    tensor: Tensor
+    is_parameter: bool
+    aliases: list[str] = field(default_factory=list)
+    persistent: bool = True
+    trainable: bool = False
+
+
+def state_tensors(model: nn.Module) -> list[StateTensor]:
+    """Parameters, then buffers, in the model's order, each tensor once under its first name."""
+    found: dict[int, StateTensor] = {}
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for own_name, tensor in module._parameters.items():
+            if tensor is not None:
+                name = f"{prefix}.{own_name}" if prefix else own_name
+                _check_kind(name, tensor)
+                _enter(found, StateTensor(name, tensor, is_parameter=True))
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for own_name, tensor in module._buffers.items():
+            if tensor is not None:
+                name = f"{prefix}.{own_name}" if prefix else own_name
+                _check_kind(name, tensor)
+                persistent = own_name not in module._non_persistent_buffers_set
+                _enter(found, StateTensor(name, tensor, is_parameter=False, persistent=persistent))
+    _refuse_shared_memory(list(found.values()))
+    return list(found.values())
+
+
+def _enter(found: dict[int, StateTensor], state: StateTensor) -> None:
+    known = found.setdefault(id(state.tensor), state)
+    if known is not state and state.name != known.name and state.name not in known.aliases:
+        known.aliases.append(state.name)
+        known.persistent = known.persistent or state.persistent
+
+
+def _check_kind(name: str, tensor: Tensor) -> None:
+    if isinstance(tensor, UninitializedTensorMixin):
+        raise CaptureError(f"{name!r} is a lazy parameter without a shape yet; run the model once on the example batch before returning it")
+    if tensor.layout is not torch.strided:
+        raise CaptureError(f"{name!r} has layout {tensor.layout}; use a dense tensor")
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _refuse_shared_memory(states: list[StateTensor]) -> None:
+    # Buffers that are only read may be views of one another, as precomputed tables often are.
+    owners: dict[int, StateTensor] = {}
+    for state in states:
+        if state.is_parameter and state.tensor.numel() > 0:
+            other = owners.setdefault(_storage(state.tensor), state)
+            if other is not state:
+                raise CaptureError(
+                    f"parameters {other.name!r} and {state.name!r} share memory without being the same tensor; "
+                    "tie them by assigning the same nn.Parameter to both names, or make one a clone()"
+                )
+
+
+def sharing_buffer(state: StateTensor, states: list[StateTensor]) -> StateTensor | None:
+    """Another state tensor that lies in the same memory."""
+    return next((other for other in states if other is not state and _storage(other.tensor) == _storage(state.tensor)), None)
+
+
+def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: str) -> None:
+    if not isinstance(batch, Mapping) or not batch:
+        raise CaptureError(f"{what} of the step must be a non-empty mapping of names to tensors, such as {{'images': images, 'labels': labels}}")
+    owners: dict[int, str] = {_storage(state.tensor): state.name for state in states}
+    names = {name for state in states for name in (state.name, *state.aliases)}
+    for name, tensor in batch.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise CaptureError(f"{what}[{name!r}] is of type {type(tensor).__name__}; every entry must be a tensor under a string name")
+        if name in names or name in ("step", "seed") or name.startswith(("learning_rate/", "constant/")) or not name:
+            raise CaptureError(f"{what}[{name!r}] has a name that is taken: parameters' and buffers' names, step and seed; rename it")
+        if tensor.layout is not torch.strided:
+            raise CaptureError(f"{what}[{name!r}] has layout {tensor.layout}; use a dense tensor")
+        if tensor.requires_grad:
+            raise CaptureError(f"{what}[{name!r}] needs a gradient; data does not, call detach() on it")
+        if tensor.numel() > 0 and owners.setdefault(_storage(tensor), name) != name:
+            other = owners[_storage(tensor)]
+            raise CaptureError(
+                f"{what}[{name!r}] shares its memory with {other!r}; in the program each is a tensor of its own, so give each one: {name}.clone()"
+            )
+
+
+def check_optimizer(step: Step, states: list[StateTensor]) -> None:
+    """Marks the parameters the optimizer trains, and refuses what does not fit together."""
+    if not isinstance(step.optimizer, torch.optim.Optimizer):
+        raise CaptureError(f"optimizer of the step is of type {type(step.optimizer).__name__}; use torch.optim.SGD, Adam or AdamW")
+    by_tensor = {id(state.tensor): state for state in states if state.is_parameter}
+    held = {id(parameter) for group in step.optimizer.param_groups for parameter in group["params"]}
+    for index, group in enumerate(step.optimizer.param_groups):
+        for position, parameter in enumerate(group["params"]):
+            if id(parameter) not in by_tensor:
+                raise CaptureError(
+                    f"parameter {position} of the optimizer's group {index}, shape {list(parameter.shape)}, is not a parameter of the model; "
+                    "give the optimizer model.parameters(), after the model has its final form"
+                )
+    outside = [state.name for state in by_tensor.values() if state.tensor.requires_grad and id(state.tensor) not in held]
+    if outside:
+        shown = ", ".join(outside[:5]) + (f" and {len(outside) - 5} more" if len(outside) > 5 else "")
+        raise CaptureError(
+            f"parameters need gradients but are not in the optimizer: {shown}. Give them to the optimizer, or freeze them with requires_grad_(False)"
+        )
+    for state in by_tensor.values():
+        state.trainable = state.tensor.requires_grad
+    if not any(state.trainable for state in states):
+        raise CaptureError("no parameter of the model needs a gradient, so there is nothing to train")
+
+
+@contextmanager
+def stand_ins(model: nn.Module, replacements: dict[int, Tensor]) -> Iterator[None]:
+    """Runs the body with the model's tensors replaced, by id of the tensor; everything is put back afterwards.
+
+    Also replaced are references in plain attributes and in lists there, such as recurrent layers keep of their weights.
+    """
+    undo: list[tuple[dict[str, Any], str, Any]] = []
+
+    def replaced(entry: Any) -> Any:
+        if isinstance(entry, Tensor):
+            return replacements.get(id(entry), entry)
+        if type(entry) in (list, tuple) and any(isinstance(part, Tensor) and id(part) in replacements for part in entry):
+            return type(entry)(replaced(part) for part in entry)
+        return entry
+
+    try:
+        for module in model.modules():
+            for table in (module._parameters, module._buffers, module.__dict__):
+                for key, entry in list(table.items()):
+                    new = replaced(entry)
+                    if table is module._buffers or new is not entry:
+                        undo.append((table, key, entry))
+                        table[key] = new
+        yield
+    finally:
+        for table, key, entry in undo:
+            table[key] = entry

@@ -1,0 +1,485 @@
+"""Records every operator a traced step runs, in functional form, with the module, source line and phase it belongs to.
+
+Three dispatch modes lie under autograd, as in PyTorch's own AOTAutograd: functionalization (`FunctionalMode`) turns in-place operators
+and writes through views into functional ones, `Recorder` notes each of those, and fake tensors give its result's shape without
+computing it. Modes with an infrastructure key are always below ordinary ones and ordered FUNCTIONAL, PROXY, FAKE, so the
+recorder takes the place of make_fx's proxy mode.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from tesser.capture_error import CaptureError, SourceLines
+from tesser.program import DTYPE_NAMES, Enumerator
+
+IDENTITIES = {"aten::detach", "aten::alias", "aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"}
+STRIDED = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
+READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::allclose"}
+
+WHY_NO_VALUES = (
+    "the program is fixed before any data is seen, so Python cannot read a tensor's value (item(), float(), int(), bool(), tolist(), "
+    "numpy() or an `if` on a tensor). Choose between tensors with torch.where, and return what you want to look at as a metric"
+)
+WHY_NO_SIZES = (
+    "the size of its result depends on the data, and a program's shapes are fixed. Keep the full size and use a mask: "
+    "torch.where(mask, x, 0), or (loss * mask).sum() / mask.sum()"
+)
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor of the program. `name` is given when the program is built, for inputs at once."""
+
+    dtype: str
+    shape: list[int]
+    producer: RecordedNode | None = None
+    name: str = ""
+    scalar: bool | int | float | None = None  # the content, where it is one known number
+    differentiable: bool = False  # depends on a parameter that is trained
+
+
+@dataclass(eq=False, slots=True)
+class RecordedNode:
+    op: str
+    args: list[Any]
+    outputs: list[Value | None]
+    phase: str
+    index: int
+    forward: RecordedNode | None = None
+    module: str | None = None
+    source: str | None = None
+    recurrence: str | None = None
+    timestep: int | None = None
+    micro_batch: int | None = None
+    label: str = ""  # name to give the node, where it is not made from the operator's
+
+
+@dataclass(eq=False)
+class Constant:
+    """A tensor the step uses that is none of the model's, the batch's or a node's."""
+
+    value: Value
+    content: Tensor
+    source: str | None
+    functional: FunctionalTensor | None = None
+
+
+def dtype_name(dtype: torch.dtype, what: str, source: str | None = None) -> str:
+    if dtype not in DTYPE_NAMES:
+        raise CaptureError(
+            f"{what} is {dtype}, which programs cannot hold; use one of {', '.join(DTYPE_NAMES.values())}", source
+        )
+    return DTYPE_NAMES[dtype]
+
+
+def values_in(argument: Any) -> list[Value]:
+    if isinstance(argument, Value):
+        return [argument]
+    if isinstance(argument, list):
+        return [entry for entry in argument if isinstance(entry, Value)]
+    return []
+
+
+class FunctionalMode(FunctionalTensorMode):
+    """Functionalization that also lets the step use plain tensors: each becomes a constant of the recorder's."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def _sync_view_replay_annotations(self, args: Any, kwargs: Any) -> None:
+        pass  # an annotation for make_fx's tracer, which is not here
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name() if isinstance(func, OpOverload) else ""
+        if name.startswith(("aten::", "tesser::")) and name not in IDENTITIES:
+            args = tuple(self._functional(argument) for argument in args)
+            kwargs = {key: self._functional(argument) for key, argument in (kwargs or {}).items()}
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _functional(self, argument: Any) -> Any:
+        if isinstance(argument, Tensor):
+            if isinstance(argument, (FunctionalTensor, FakeTensor)):
+                return argument
+            return self._recorder.constant_for(argument, self)
+        if isinstance(argument, (list, tuple)) and any(isinstance(entry, Tensor) for entry in argument):
+            return [self._functional(entry) for entry in argument]
+        return argument
+
+
+@dataclass
+class Recorder:
+    """Everything recorded of one program. Set `phase` and `micro_batch` as the step goes on; not thread-safe."""
+
+    sources: SourceLines
+    parameter_names: dict[int, str]  # by id of the model's own tensors, which must not be used directly
+    current_timestep: Callable[[], tuple[str, int] | None]
+    phase: str = "forward"
+    micro_batch: int | None = None
+    nodes: list[RecordedNode] = field(default_factory=list)
+    constants: dict[int, Constant] = field(default_factory=dict)  # by id of the plain tensor
+    module_stack: list[str] = field(default_factory=lambda: [""])
+    _forward_nodes: dict[int, RecordedNode] = field(default_factory=dict)  # by autograd sequence number
+    _random_ids: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.fake_mode = FakeTensorMode()
+        self.dispatch_mode = _RecorderMode(self)
+        self.functional_mode = FunctionalMode(self)
+
+    # Tensors in and out
+
+    def fake(self, shape: Sequence[int], dtype: torch.dtype, value: Value) -> FakeTensor:
+        with _disable_current_modes(), self.fake_mode:
+            tensor = torch.empty(tuple(shape), dtype=dtype, device="cpu")
+        tensor._tesser_value = value
+        return tensor
+
+    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype, *, trainable: bool = False) -> FunctionalTensor:
+        """A tensor to run the step with, which is the program's input `name`. Call under the modes."""
+        value = Value(dtype_name(dtype, f"tensor {name!r}"), list(shape), name=name, differentiable=trainable)
+        functional = FunctionalTensor.to_functional(self.fake(shape, dtype, value))
+        if trainable:
+            functional.requires_grad_(True)
+        return functional
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """The value a tensor holds now, writes through its views included."""
+        if isinstance(tensor, FunctionalTensor):
+            torch._sync(tensor)
+            tensor = torch._from_functional_tensor(tensor.elem)
+        if isinstance(tensor, FakeTensor):
+            return tensor._tesser_value
+        return self.constant(tensor).value
+
+    def running_source(self) -> str | None:
+        return self.sources.running(sys._getframe(1))
+
+    def constant(self, tensor: Tensor) -> Constant:
+        known = self.constants.get(id(tensor))
+        if known is not None:
+            return known
+        source = self.running_source()
+        name = self.parameter_names.get(id(tensor))
+        if name is not None:
+            raise CaptureError(
+                f"{name!r} of the model is used through a reference kept outside of the model's modules; "
+                "read it from the model that loss(model, batch) is given",
+                source,
+            )
+        if tensor.requires_grad:
+            raise CaptureError(
+                f"a tensor of shape {list(tensor.shape)} that needs a gradient is not a parameter of the model; make it one "
+                "(nn.Parameter in a module of the model) and give it to the optimizer, or call requires_grad_(False) on it",
+                source,
+            )
+        if tensor.layout is not torch.strided:
+            raise CaptureError(f"a tensor with layout {tensor.layout} is used; use a dense tensor", source)
+        value = Value(dtype_name(tensor.dtype, "a constant tensor", source), list(tensor.shape))
+        if tensor.dim() == 0 and tensor.device.type != "meta":
+            value.scalar = tensor.item()
+            self._append(
+                "aten::scalar_tensor", [value.scalar, Enumerator("dtype", value.dtype)], [value], source, sequence=None
+            )
+        constant = Constant(value, tensor, source)
+        self.constants[id(tensor)] = constant
+        return constant
+
+    def constant_for(self, tensor: Tensor, mode: FunctionalMode) -> FunctionalTensor:
+        with _disable_current_modes():
+            constant = self.constant(tensor)
+        if constant.functional is None:
+            fake = self.fake(tensor.shape, tensor.dtype, constant.value)
+            wrapper = torch._to_functional_tensor(fake)
+            with mode:
+                constant.functional = FunctionalTensor(wrapper, mode)
+        return constant.functional
+
+    def check_constants(self) -> None:
+        """Refuses a step that writes into a tensor the program does not keep."""
+        for constant in self.constants.values():
+            if constant.functional is not None and self.value_of(constant.functional) is not constant.value:
+                raise CaptureError(
+                    f"the step writes into a tensor of shape {list(constant.content.shape)} that is not part of the model, and the "
+                    "change would be lost after the step; register it with register_buffer(name, tensor)",
+                    constant.source,
+                )
+
+    # Recording
+
+    def add(self, op: str, args: list[Any], outputs: list[Value | None], label: str = "") -> RecordedNode:
+        """Appends a node that no tensor operation stands for, such as an update."""
+        return self._append(op, args, outputs, None, sequence=None, label=label)
+
+    def _append(
+        self, op: str, args: list[Any], outputs: list[Value | None], source: str | None, sequence: int | None, label: str = ""
+    ) -> RecordedNode:
+        node = RecordedNode(op, args, outputs, self.phase, len(self.nodes), micro_batch=self.micro_batch, label=label)
+        for output in outputs:
+            if output is not None:
+                output.producer = node
+        timestep = self.current_timestep()
+        if self.phase == "backward":
+            if sequence is not None:
+                node.forward = self._forward_nodes.get(sequence)
+            if node.forward is not None:
+                node.module = node.forward.module
+                node.recurrence, node.timestep = node.forward.recurrence, node.forward.timestep
+        elif self.phase == "forward":
+            node.module = self.module_stack[-1]
+            node.source = source
+            if any(value.differentiable for argument in args for value in values_in(argument)):
+                for output in outputs:
+                    if output is not None and output.dtype in ("float32", "float64", "float16", "bfloat16"):
+                        output.differentiable = True
+                if sequence is not None:
+                    self._forward_nodes.setdefault(sequence, node)
+        if timestep is not None and node.timestep is None:
+            node.recurrence, node.timestep = timestep
+        self.nodes.append(node)
+        return node
+
+    def dispatch(self, func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        name = func.name()
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
+        if name in IDENTITIES:
+            return self._rename(args[0])
+        source = self.running_source()
+        self._refuse(func, name, args, kwargs, source)
+        schema = func._schema
+        given = self._in_schema_order(func, args, kwargs)
+        given = [_on_processor(argument) for argument in given]
+        positional = [value for value, spec in zip(given, schema.arguments) if not spec.kwarg_only]
+        keywords = {spec.name: value for value, spec in zip(given, schema.arguments) if spec.kwarg_only}
+        try:
+            out = func(*positional, **keywords)
+        except CaptureError:
+            raise
+        except Exception as error:
+            if "DataDependent" in type(error).__name__ or "DynamicOutputShape" in type(error).__name__:
+                raise CaptureError(f"{name}: {WHY_NO_SIZES}", source) from error
+            raise
+        if all(str(spec.type) not in ("Tensor", "List[Tensor]", "Optional[Tensor]") for spec in schema.returns):
+            return out
+        same = self._same_value(name, args, keywords, out)
+        if same is not None:
+            out._tesser_value = same
+            return out
+        recorded = [self._argument(value, str(spec.type)) for value, spec in zip(given, schema.arguments)]
+        outputs = self._outputs(name, out, source)
+        if outputs is None:
+            return out
+        if name == "aten::native_batch_norm_backward" and recorded[7]:
+            recorded[3] = recorded[4] = None  # in training the running statistics are not read
+        if not self._rewrite(name, recorded, outputs, source):
+            op = _with_scalars(name, recorded, schema, source)
+            _make_dtype_explicit(schema, recorded, outputs)
+            self._append(op, _without_defaults(op, recorded), outputs, source, self._sequence())
+        return out
+
+    def _sequence(self) -> int | None:
+        node = torch._C._current_autograd_node()
+        if self.phase == "backward":
+            if node is None:
+                return None
+            # The node that stands for a write into a view is made just after the one of the operator that wrote.
+            return node._sequence_nr() - ("CopySlices" in node.name())
+        # autograd has just taken this number for the operator's node
+        return torch.autograd._get_sequence_nr() - 1
+
+    def _rename(self, tensor: Tensor) -> Tensor:
+        value = self.value_of(tensor)
+        if isinstance(tensor, FakeTensor):
+            out = torch.ops.aten.detach.default(tensor)
+            out._tesser_value = value
+            return out
+        return self.fake(tensor.shape, tensor.dtype, value)
+
+    def _refuse(self, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any], source: str | None) -> None:
+        base = name.split(".")[0]
+        if func.namespace not in ("aten", "tesser"):
+            raise CaptureError(
+                f"operator {name} is not supported: programs hold aten:: and tesser:: operators only. Write it with PyTorch's own operators", source
+            )
+        if base in READS_A_VALUE or torch.Tag.data_dependent_output in func.tags:
+            raise CaptureError(f"{base}: {WHY_NO_VALUES}", source)
+        if torch.Tag.dynamic_output_shape in func.tags and base != "aten::index" and base != "aten::index_put":
+            raise CaptureError(f"{base}: {WHY_NO_SIZES}", source)
+        if base == "aten::index" and any(
+            isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        ):
+            raise CaptureError(f"indexing with a boolean mask, x[mask]: {WHY_NO_SIZES}", source)
+        if base in STRIDED:
+            raise CaptureError(
+                f"{base} addresses memory by strides, which programs do not have; use slicing, view, expand, unfold or gather instead", source
+            )
+        if func._schema.is_mutable:
+            raise CaptureError(f"{name} changes a tensor in place and has no functional form; use the operator that returns a new tensor", source)
+        if torch.Tag.nondeterministic_seeded in func.tags and not (
+            func.namespace == "tesser" or base == "aten::_scaled_dot_product_flash_attention_for_cpu"
+        ):
+            raise CaptureError(
+                f"{base} draws random numbers in a way that has no counter-based form; use dropout, rand, randn, randint or bernoulli", source
+            )
+        if func.namespace == "tesser":
+            names = [argument.name for argument in func._schema.arguments]
+            if "id" in names:
+                position = names.index("id")
+                identifier = args[position] if position < len(args) else kwargs["id"]
+                if self.phase == "backward" and identifier not in self._random_ids:
+                    raise CaptureError(
+                        "random numbers are drawn while the backward pass recomputes the forward one (activation checkpointing around dropout), "
+                        "and would differ from the forward pass's; remove the checkpoint from this part of the model",
+                        source,
+                    )
+                self._random_ids.add(identifier)
+
+    @staticmethod
+    def _in_schema_order(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        given = list(args)
+        for spec in func._schema.arguments[len(args) :]:
+            given.append(kwargs[spec.name] if spec.name in kwargs else spec.default_value if spec.has_default_value() else None)
+        return given
+
+    def _argument(self, argument: Any, kind: str) -> Any:
+        """A value of Python as the program writes it; `kind` is the schema's type."""
+        if isinstance(argument, Tensor):
+            return self.value_of(argument)
+        if isinstance(argument, (list, tuple)):
+            return [self._argument(entry, "float" if "float" in kind else "") for entry in argument]
+        if isinstance(argument, torch.dtype):
+            return Enumerator("dtype", str(argument).removeprefix("torch."))
+        if isinstance(argument, torch.memory_format):
+            return None if argument is torch.preserve_format else Enumerator("memory_format", str(argument).removeprefix("torch."))
+        if isinstance(argument, (torch.device, torch.layout)):
+            return None  # the processor, and strided memory, as the other devices and layouts are refused
+        if isinstance(argument, int) and not isinstance(argument, bool) and kind in ("float", "Optional[float]"):
+            return float(argument)
+        return argument
+
+    def _outputs(self, name: str, out: Any, source: str | None) -> list[Value | None] | None:
+        """New values for an operator's results, or None when the result is an argument itself."""
+        if isinstance(out, FakeTensor) and hasattr(out, "_tesser_value"):
+            return None
+        outputs: list[Value | None] = []
+        for entry in out if isinstance(out, (list, tuple)) else [out]:
+            for tensor in entry if isinstance(entry, (list, tuple)) else [entry]:
+                if tensor is None:
+                    outputs.append(None)
+                elif isinstance(tensor, Tensor):
+                    if tensor.layout is not torch.strided:
+                        raise CaptureError(f"{name} gives a tensor with layout {tensor.layout}; use dense tensors (sparse=False)", source)
+                    value = Value(dtype_name(tensor.dtype, f"the result of {name}", source), list(tensor.shape))
+                    tensor._tesser_value = value
+                    outputs.append(value)
+        return outputs
+
+    def _same_value(self, name: str, args: Sequence[Any], keywords: dict[str, Any], out: Any) -> Value | None:
+        """The value an operator's result is equal to, where it is one that is there already."""
+        if name == "aten::copy" and _same_kind(args[1], out):
+            return self.value_of(args[1])
+        if name == "aten::clone" and keywords.get("memory_format") in (None, torch.preserve_format):
+            return self.value_of(args[0])
+        if name in ("aten::view", "aten::_unsafe_view", "aten::expand") and _same_kind(args[0], out):
+            return self.value_of(args[0])
+        if name == "aten::t":
+            producer = self.value_of(args[0]).producer
+            if producer is not None and producer.op == "aten::t":
+                return producer.args[0]
+        return None
+
+    def _rewrite(self, name: str, args: list[Any], outputs: list[Value | None], source: str | None) -> bool:
+        """Simpler equals of what functionalization leaves of in-place operators: no reading of what is overwritten."""
+        out = outputs[0]
+        if name in ("aten::fill.Scalar", "aten::fill.Tensor", "aten::zero"):
+            number = 0 if name == "aten::zero" else args[1].scalar if isinstance(args[1], Value) else args[1]
+            if number is None:
+                return False
+            self._append("aten::full", [out.shape, number, Enumerator("dtype", out.dtype)], outputs, source, self._sequence())
+            return True
+        if name == "aten::copy":
+            content = args[1]
+            if content.dtype != out.dtype:
+                converted = out if content.shape == out.shape else Value(out.dtype, content.shape)
+                self._append("aten::_to_copy", [content, Enumerator("dtype", out.dtype)], [converted], source, self._sequence())
+                content = converted
+            if content.shape != out.shape:
+                self._append("aten::expand", [content, out.shape], outputs, source, self._sequence())
+            return True
+        return False
+
+
+class _RecorderMode(TorchDispatchMode):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._mode_key = torch._C._TorchDispatchModeKey.PROXY
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._recorder.dispatch(func, args, kwargs or {})
+
+
+def _same_kind(source: Tensor, target: Tensor) -> bool:
+    return source.dtype == target.dtype and source.shape == target.shape
+
+
+def _on_processor(argument: Any) -> Any:
+    """A step built under torch.device("meta") asks for that device; the program has only the processor."""
+    if isinstance(argument, torch.device) and argument.type == "meta":
+        return torch.device("cpu")
+    return argument
+
+
+def _with_scalars(name: str, args: list[Any], schema: torch.FunctionSchema, source: str | None) -> str:
+    """Chooses the Scalar overload where a number stands for a tensor."""
+    for argument, spec in zip(args, schema.arguments):
+        if str(spec.type) == "Tensor" and isinstance(argument, (bool, int, float)):
+            packet, _, overload = name.removeprefix("aten::").partition(".")
+            scalar = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode"}.get(overload, "")
+            if spec.name != "other" or not hasattr(getattr(torch.ops.aten, packet), scalar or "-"):
+                raise CaptureError(f"{name} with the number {argument}: write torch.tensor({argument}) for it", source)
+            return f"aten::{packet}.{scalar}"
+    return name
+
+
+def _make_dtype_explicit(schema: torch.FunctionSchema, args: list[Any], outputs: list[Value | None]) -> None:
+    """Operators that make a tensor from nothing name its dtype, so that no default of the process matters."""
+    if any(values_in(argument) for argument in args):
+        return
+    for position, spec in enumerate(schema.arguments):
+        if spec.name == "dtype" and args[position] is None and outputs[0] is not None:
+            args[position] = Enumerator("dtype", outputs[0].dtype)
+
+
+def _schema_of(op: str) -> torch.FunctionSchema:
+    namespace, _, rest = op.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")._schema
+
+
+def _without_defaults(op: str, args: list[Any]) -> list[Any]:
+    """Leaves out the trailing arguments that equal their default."""
+    specs = _schema_of(op).arguments
+    count = len(args)
+    while count > 0 and specs[count - 1].has_default_value():
+        default, argument = specs[count - 1].default_value, args[count - 1]
+        same = argument is None if default is None else type(argument) is type(default) and argument == default
+        if specs[count - 1].name in ("pin_memory", "non_blocking") and not argument:
+            same = True
+        if not same:
+            break
+        count -= 1
+    # pin_memory and its like mean nothing to a program, wherever they stand
+    return [None if specs[i].name == "pin_memory" else argument for i, argument in enumerate(args[:count])]

@@ -1,0 +1,316 @@
+"""Runs a step, or a forward pass, under the recorder: micro-batches, gradients, clipping and update in the order a training loop has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tesser import optimizers, recurrent
+from tesser.capture_error import CaptureError, SourceLines
+from tesser.capture_model import StateTensor, sharing_buffer, stand_ins
+from tesser.capture_recorder import WHY_NO_VALUES, Recorder, Value
+from tesser.program import Output
+from tesser.random import RandomMode
+from tesser.step import Step
+
+
+@dataclass
+class StateChange:
+    """A state value and its content after the step."""
+
+    name: str
+    value: Value
+
+
+@dataclass
+class Trace:
+    """What running a step or forward pass recorded."""
+
+    recorder: Recorder
+    inputs: dict[str, Value] = field(default_factory=dict)
+    outputs: list[tuple[Output, Value]] = field(default_factory=list)  # loss, metrics or results; Output.value is still empty
+    changes: list[StateChange] = field(default_factory=list)
+    updates: list[optimizers.ParameterUpdate] = field(default_factory=list)
+    without_gradient: list[str] = field(default_factory=list)  # trainable parameters the loss does not depend on
+
+
+def trace_step(step: Step, states: list[StateTensor], updates: list[optimizers.ParameterUpdate], root: Path | None) -> Trace:
+    with _tracing(step.model, states, root) as run:
+        _trace_step(run, step, states, updates)
+        return run.trace
+
+
+def trace_forward(step: Step, states: list[StateTensor], root: Path | None) -> Trace:
+    modes = {module: module.training for module in step.model.modules()}
+    step.model.eval()
+    try:
+        with _tracing(step.model, states, root) as run, torch.no_grad():
+            _trace_forward(run, step)
+            return run.trace
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@dataclass
+class _Run:
+    """A trace under way, inside its modes."""
+
+    trace: Trace
+    recorder: Recorder
+    tensors: dict[str, Tensor]  # stand-ins of state and scalars, by name
+    model: nn.Module
+
+    def user(self, function: Callable[..., Any], *args: Any) -> Any:
+        return _call_user(self.recorder.sources, function, *args)
+
+    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype, trainable: bool = False) -> Tensor:
+        made = self.recorder.input(name, shape, dtype, trainable=trainable)
+        self.trace.inputs[name] = self.recorder.value_of(made)
+        return made
+
+    def scalar(self, name: str, dtype: torch.dtype) -> Tensor:
+        if name not in self.tensors:
+            self.tensors[name] = self.input(name, (), dtype)
+        return self.tensors[name]
+
+
+def _call_user(sources: SourceLines, function: Callable[..., Any], *args: Any) -> Any:
+    """Calls the user's code; whatever it raises becomes a CaptureError with the user's line."""
+    try:
+        return function(*args)
+    except CaptureError as error:
+        if error.source is None:
+            raise CaptureError(error.message, sources.of_traceback(error.__traceback__)) from error
+        raise
+    except Exception as error:
+        text = str(error).strip()
+        if "data-dependent" in text or "DataDependent" in type(error).__name__ or "numpy" in text.lower() and "Tensor" in text:
+            text = f"{text.splitlines()[0] if text else type(error).__name__}; {WHY_NO_VALUES}"
+        raise CaptureError(f"{type(error).__name__}: {text}", sources.of_traceback(error.__traceback__)) from error
+
+
+@contextmanager
+def _tracing(model: nn.Module, states: list[StateTensor], root: Path | None) -> Iterator[_Run]:
+    recorder = Recorder(
+        sources=SourceLines(root, driver=__file__),
+        parameter_names={id(state.tensor): state.name for state in states},
+        current_timestep=recurrent.current_timestep,
+    )
+    trace = Trace(recorder)
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
+        torch.backends.mha.set_fastpath_enabled(False)
+        enter(torch.autograd._force_original_view_tracking(True))
+        enter(torch.enable_grad())
+        enter(_module_paths(model, recorder))
+        enter(recorder.fake_mode)
+        enter(recorder.dispatch_mode)
+        enter(recorder.functional_mode)
+        run = _Run(trace, recorder, {}, model)
+        for state in states:
+            run.tensors[state.name] = run.input(state.name, state.tensor.shape, state.tensor.dtype, trainable=state.trainable)
+            run.tensors[state.name]._is_param = state.is_parameter
+        enter(stand_ins(model, {id(state.tensor): run.tensors[state.name] for state in states}))
+        enter(RandomMode(run.scalar("seed", torch.int64), run.scalar("step", torch.int64), guard=False))
+        enter(recurrent.RecurrentMode(lambda: recorder.module_stack[-1]))
+        yield run
+
+
+@contextmanager
+def _module_paths(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Keeps the recorder's module stack: the path of the model's innermost module that is running."""
+    paths = {module: name for name, module in model.named_modules()}
+    stack = recorder.module_stack
+
+    def before(module: nn.Module, args: Any) -> None:
+        stack.append(paths.get(module, stack[-1]))
+
+    def after(module: nn.Module, args: Any, result: Any) -> None:
+        stack.pop()
+
+    entered = nn.modules.module.register_module_forward_pre_hook(before)
+    left = nn.modules.module.register_module_forward_hook(after, always_call=True)
+    try:
+        yield
+    finally:
+        entered.remove()
+        left.remove()
+
+
+# The step
+
+
+def _trace_step(run: _Run, step: Step, states: list[StateTensor], updates: list[optimizers.ParameterUpdate]) -> None:
+    recorder, trace = run.recorder, run.trace
+    batch = {name: run.input(name, tensor.shape, tensor.dtype) for name, tensor in step.batch.items()}
+    trained = [state for state in states if state.trainable]
+    leaves = [run.tensors[state.name] for state in trained]
+    gradients: list[Tensor | None] = [None] * len(leaves)
+    total: Tensor | None = None
+    totals: dict[str, Tensor] = {}
+    for index in range(step.accumulate):
+        recorder.phase = "forward"
+        recorder.micro_batch = index if step.accumulate > 1 else None
+        result = run.user(step.loss, step.model, _micro_batch(batch, index, step.accumulate))
+        loss, metrics = _checked_loss(run, result)
+        if step.accumulate > 1:
+            loss = loss / step.accumulate
+        total = _plus(total, loss.detach())
+        if index > 0 and metrics.keys() != totals.keys():
+            raise CaptureError(f"the metrics of micro-batch {index} are {sorted(metrics)}, those of the first {sorted(totals)}; return the same names always")
+        for name, metric in metrics.items():
+            totals[name] = _plus(totals.get(name), metric.detach() / step.accumulate if step.accumulate > 1 else metric.detach())
+        recorder.phase = "backward"
+        for position, gradient in enumerate(_gradients(run, loss, leaves)):
+            if gradient is not None:
+                gradients[position] = _plus(gradients[position], gradient)
+    recorder.micro_batch = None
+    if all(gradient is None for gradient in gradients):
+        raise CaptureError("the loss does not depend on any parameter that is trained")
+    trace.without_gradient = [state.name for state, gradient in zip(trained, gradients) if gradient is None]
+    trace.outputs.append((Output("loss", ""), recorder.value_of(total)))
+    trace.outputs += [(Output("metric", "", name), recorder.value_of(metric)) for name, metric in totals.items()]
+    recorder.phase = "clip"
+    with torch.no_grad():
+        gradients = _clipped(step, gradients)
+    recorder.phase = "update"
+    current = _contents_after_forward(run, states)
+    by_name = {state.name: gradient for state, gradient in zip(trained, gradients)}
+    for update in updates:
+        if by_name[update.parameter] is not None:
+            _record_update(run, update, recorder.value_of(by_name[update.parameter]), current)
+    for state in states:
+        if current[state.name] is not trace.inputs[state.name]:
+            trace.changes.append(StateChange(state.name, current[state.name]))
+    recorder.check_constants()
+
+
+def _plus(total: Tensor | None, term: Tensor) -> Tensor:
+    return term if total is None else total + term
+
+
+def _micro_batch(batch: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
+    if count == 1:
+        return dict(batch)
+    parts = {}
+    for name, tensor in batch.items():
+        size = tensor.shape[0] // count if tensor.dim() else 0
+        parts[name] = tensor[index * size : (index + 1) * size] if tensor.dim() else tensor
+    return parts
+
+
+def _checked_loss(run: _Run, result: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+    loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+    if not isinstance(loss, Tensor):
+        raise CaptureError(f"loss(model, batch) returned {type(loss).__name__}; return a scalar tensor, or (scalar tensor, metrics by name)")
+    if loss.dim() != 0 or not loss.is_floating_point():
+        raise CaptureError(
+            f"the loss is no scalar of a floating type but {loss.dtype} of shape {list(loss.shape)}; reduce it, with mean() or sum() for example"
+        )
+    if not loss.requires_grad:
+        raise CaptureError("the loss does not depend on any parameter that is trained")
+    if not isinstance(metrics, Mapping):
+        raise CaptureError(f"metrics are a mapping of names to scalar tensors, not {type(metrics).__name__}")
+    for name, metric in metrics.items():
+        if not isinstance(metric, Tensor) or metric.dim() != 0:
+            got = f"of shape {list(metric.shape)}" if isinstance(metric, Tensor) else type(metric).__name__
+            raise CaptureError(f"metric {name!r} is {got}; return a scalar tensor (mean() of it, or torch.tensor(number))")
+    return loss, metrics
+
+
+def _gradients(run: _Run, loss: Tensor, leaves: list[Tensor]) -> tuple[Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(loss, leaves, allow_unused=True)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(f"the backward pass fails: {error}", run.recorder.sources.of_traceback(error.__traceback__)) from error
+
+
+def _clipped(step: Step, gradients: list[Tensor | None]) -> list[Tensor | None]:
+    """By value first, then by norm, as torch.nn.utils does either with foreach off."""
+    if step.clip_value is not None:
+        limit = float(step.clip_value)
+        gradients = [None if gradient is None else gradient.clamp(-limit, limit) for gradient in gradients]
+    if step.clip_norm is not None:
+        kind = float(step.clip_norm_type)
+        norms = [torch.linalg.vector_norm(gradient, kind) for gradient in gradients if gradient is not None]
+        # The norms of other dtypes than the first's are converted by stack's rule in PyTorch too.
+        norm = torch.linalg.vector_norm(torch.stack(norms), kind)
+        factor = torch.clamp(float(step.clip_norm) / (norm + 1e-6), max=1.0)
+        gradients = [None if gradient is None else (gradient * factor).to(gradient.dtype) for gradient in gradients]
+    return gradients
+
+
+def _contents_after_forward(run: _Run, states: list[StateTensor]) -> dict[str, Value]:
+    """The value of each state tensor now: what the forward passes wrote into it, or a module put in its place."""
+    modules = dict(run.model.named_modules(remove_duplicate=False))
+    contents = {}
+    for state in states:
+        prefix, _, own_name = state.name.rpartition(".")
+        owner = modules[prefix]
+        tensor = run.tensors[state.name] if state.is_parameter else owner._buffers.get(own_name)
+        if not isinstance(tensor, Tensor):
+            raise CaptureError(f"buffer {state.name!r} is removed or replaced by {type(tensor).__name__} in the step; keep it a tensor")
+        if tuple(tensor.shape) != tuple(state.tensor.shape) or tensor.dtype != state.tensor.dtype:
+            raise CaptureError(
+                f"buffer {state.name!r} changes in the step from {state.tensor.dtype} of shape {list(state.tensor.shape)} to "
+                f"{tensor.dtype} of shape {list(tensor.shape)}; a program's shapes are fixed"
+            )
+        value = run.recorder.value_of(tensor)
+        contents[state.name] = value
+        if value is not run.trace.inputs[state.name]:
+            other = sharing_buffer(state, states)
+            if other is not None:
+                raise CaptureError(f"{state.name!r} changes in the step and shares its memory with {other.name!r}; make one of them a clone()")
+    return contents
+
+
+def _record_update(run: _Run, update: optimizers.ParameterUpdate, gradient: Value, current: dict[str, Value]) -> None:
+    recorder, trace = run.recorder, run.trace
+    name = update.parameter
+    parameter = trace.inputs[name]
+    old: list[Value | None] = []
+    for slot in update.slots:
+        if slot is None:
+            old.append(None)
+            continue
+        slot_name = f"{name}/{slot.name}"
+        run.input(slot_name, slot.shape, slot.dtype)
+        old.append(trace.inputs[slot_name])
+    run.scalar(f"learning_rate/{update.group}", torch.float64)
+    arguments = [current[name], gradient, *old, trace.inputs[f"learning_rate/{update.group}"], trace.inputs["step"], *update.arguments]
+    new_parameter = Value(parameter.dtype, parameter.shape, name=f"{name}.new")
+    new = [None if value is None else Value(value.dtype, value.shape, name=f"{value.name}.new") for value in old]
+    recorder.add(update.operator, arguments, [new_parameter, *new], label=f"{name}/update")
+    current[name] = new_parameter
+    trace.changes += [StateChange(value.name, made) for value, made in zip(old, new) if value is not None]
+    trace.updates.append(update)
+
+
+# The forward program
+
+
+def _trace_forward(run: _Run, step: Step) -> None:
+    given = step.forward_batch if step.forward_batch is not None else step.batch
+    batch = {name: run.input(name, tensor.shape, tensor.dtype) for name, tensor in given.items()}
+    result = run.user(step.forward, step.model, batch)
+    results = result if isinstance(result, Mapping) else {"result": result}
+    for name, tensor in results.items():
+        if not isinstance(tensor, Tensor):
+            raise CaptureError(f"forward(model, batch) returned {type(tensor).__name__} for {name!r}; return a tensor, or tensors by name")
+        run.trace.outputs.append((Output("result", "", str(name)), run.recorder.value_of(tensor)))
+    if not results:
+        raise CaptureError("forward(model, batch) returned no tensor")
+    run.recorder.check_constants()
+
+
