@@ -16,7 +16,9 @@ def processor_name() -> str:
 
 def description() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{processor_name()}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, Linux {platform.release()}"
+    return (
+        f"{processor_name()}, {len(os.sched_getaffinity(0))} processors, {memory:.0f} GiB, Linux {platform.release()}"
+    )
 
 
 def memory_bytes(key: str) -> int:

@@ -1,10 +1,12 @@
 """./x bench step: the time and memory of one training step in tesser, PyTorch eager and torch.compile.
 
-Every system runs in a process of its own with the same number of threads and one fixed batch in memory. The processes take turns in rounds, so
-that a busy machine slows all of them alike. Per round and system some steps warm up and are not counted; the median and the minimum
-are over the counted steps of all rounds. torch.compile is measured twice, with and without the optimizer's step compiled, and the faster counts.
+Every system runs in a process of its own with the same number of threads and one fixed batch in memory. The processes
+take turns in rounds, so that a busy machine slows all of them alike. Per round and system some steps warm up and are
+not counted; the median and the minimum are over the counted steps of all rounds. torch.compile is measured twice, with
+and without the optimizer's step compiled, and the faster counts.
 
-Memory is the most the process ever had resident, less what it had resident when its libraries were loaded and no model existed.
+Memory is the most the process ever had resident, less what it had resident when its libraries were loaded and no model
+existed.
 """
 
 from __future__ import annotations
@@ -74,7 +76,12 @@ class Bench:
     def environment(self) -> dict[str, str]:
         path = f"{ROOT / 'python'}:{ROOT}"
         inductor = str(self.output / "inductor")
-        return {**os.environ, "OMP_NUM_THREADS": str(self.threads), "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": inductor}
+        return {
+            **os.environ,
+            "OMP_NUM_THREADS": str(self.threads),
+            "PYTHONPATH": path,
+            "TORCHINDUCTOR_CACHE_DIR": inductor,
+        }
 
     def python(self, module: str, *arguments: str) -> list[dict]:
         return self.lines_of([sys.executable, "-m", module, *arguments])
@@ -154,10 +161,20 @@ def names(text: str, known: tuple[str, ...] | list[str]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="./x bench step", description="Measures one training step in tesser and in PyTorch.")
-    parser.add_argument("--models", type=lambda text: names(text, MODELS), default=list(MODELS), help="comma-separated: mlp,resnet18,gpt,lstm")
+    parser = argparse.ArgumentParser(
+        prog="./x bench step", description="Measures one training step in tesser and in PyTorch."
+    )
     parser.add_argument(
-        "--systems", type=lambda text: names(text, list(VARIANTS)), default=list(VARIANTS), help="comma-separated: tesser,eager,compile-loss,compile-all"
+        "--models",
+        type=lambda text: names(text, MODELS),
+        default=list(MODELS),
+        help="comma-separated: mlp,resnet18,gpt,lstm",
+    )
+    parser.add_argument(
+        "--systems",
+        type=lambda text: names(text, list(VARIANTS)),
+        default=list(VARIANTS),
+        help="comma-separated: tesser,eager,compile-loss,compile-all",
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=4, help="how often each system has its turn (4)")

@@ -1,6 +1,7 @@
-"""Writes what tesser needs to run a model of the benchmark: its program, and a data directory that holds exactly one batch.
+"""Writes what tesser needs to run a model of the benchmark: its program, and a data directory that holds exactly one
+batch.
 
-    python -m bench.step_inputs MODEL FOLDER
+python -m bench.step_inputs MODEL FOLDER
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import tesser
 import torch
 
 import models
+import tesser
 from bench.step_pytorch import bench_batch
 
 
@@ -22,7 +23,7 @@ def write_inputs(model: str, folder: Path) -> None:
     (folder / "data").mkdir(parents=True)
     for name, value in bench_batch(model, step).items():
         np.save(folder / "data" / f"{name}.npy", value.numpy())
-    tesser.capture(step).write(folder / f"{model}.tesser")
+    tesser.capture(step, folder / f"{model}.tesser")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m bench.step_pytorch MODEL SYSTEM --warm-up N --steps N --threads N
     python -m bench.step_pytorch --gemm --threads N
 
-Systems: eager; compile-loss (torch.compile of forward and loss, and through them of backward); compile-all (the optimizer's step compiled
-as well). The second form prints the best rate of a large float32 matrix product.
+Systems: eager; compile-loss (torch.compile of forward and loss, and through them of backward); compile-all (the
+optimizer's step compiled as well). The second form prints the best rate of a large float32 matrix product.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-import time
 from collections.abc import Callable
 
 import torch
-from tesser.step import Step
 
 import models
 from bench.machine import memory_bytes
+from tesser.step import Step
 
 SYSTEMS = ("eager", "compile-loss", "compile-all")
 
@@ -31,7 +30,9 @@ def bench_batch(model_name: str, step: Step) -> dict[str, torch.Tensor]:
 
 
 def training_step(model_name: str, system: str) -> Callable[[], None]:
-    """The step as a PyTorch user writes it, with PyTorch's own choice of optimizer implementation (foreach where it applies)."""
+    """The step as a PyTorch user writes it, with PyTorch's own choice of optimizer implementation (foreach where it
+    applies).
+    """
     torch.manual_seed(0)
     step = models.load(model_name, "bench")
     batch = bench_batch(model_name, step)

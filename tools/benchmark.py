@@ -20,7 +20,11 @@ def benchmark(name: str, arguments: list[str]) -> None:
 def step(arguments: list[str]) -> None:
     """tesser, PyTorch eager and torch.compile on four models; bench/step.py says how."""
     command = [environment.PYTHON, "-m", "bench.step", *arguments]
-    run(command, "read the message above; ./x bench step --help lists the options", {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"})
+    run(
+        command,
+        "read the message above; ./x bench step --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )
 
 
 def optimizer(arguments: list[str]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from tools import environment
 from tools.console import PROCESSORS, ROOT, Usage, heading, run
+
+# Checkouts in different folders share what they have compiled.
+CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "true"}
 
 
 def presets() -> list[str]:
@@ -25,14 +27,19 @@ def build(preset: str = "release", targets: list[str] | None = None) -> None:
         raise Usage(f"there is no preset {preset}; presets: {', '.join(presets())}")
     environment.setup()
     heading(f"building {preset} in {directory(preset).relative_to(ROOT)}")
-    configure = ["cmake", "--preset", preset, f"-DTESSER_PYTHON={environment.PYTHON}", "--log-level=WARNING", "--no-warn-unused-cli"]
+    configure = [
+        "cmake",
+        "--preset",
+        preset,
+        f"-DTESSER_PYTHON={environment.PYTHON}",
+        "--log-level=WARNING",
+        "--no-warn-unused-cli",
+    ]
     run(configure, f"read CMake's message above; rm -r build/{preset} starts from nothing")
     command = ["cmake", "--build", directory(preset), "--parallel", str(PROCESSORS)]
     if targets:
         command += ["--target", *targets]
-    # Without a terminal one line a file would drown the log.
-    status = {} if os.isatty(1) else {"NINJA_STATUS": "[%f/%t] "}
-    run(command, "read the compiler's message above", status)
+    run(command, "read the compiler's message above", CCACHE)
 
 
 def tesser() -> Path:

@@ -12,7 +12,7 @@ HELP = """\
 
   setup                 install Debian packages and the Python environment .venv; does nothing when that is done
   build [PRESET]        configure and compile; presets: release (default), debug, asan-ubsan, tsan, fuzz
-  test [FILTER]         lint, C++ tests, Python tests, fuzzing and sanitizers; with FILTER only the tests whose name contains it
+  test [FILTER]         lint, C++ and Python tests, fuzzing, sanitizers; with FILTER the tests whose name contains it
       --fuzz-seconds N      seconds each fuzz target runs (60); 0 leaves fuzzing out
       --sanitize            also run the C++ tests under ThreadSanitizer
   demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare

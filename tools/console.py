@@ -38,7 +38,10 @@ def succeeds(command: Sequence[str | Path], changes: Mapping[str, str] | None = 
     """Runs a command whose output the user sees."""
     sys.stdout.flush()
     try:
-        return subprocess.run([str(part) for part in command], cwd=ROOT, env=environment_with(changes or {})).returncode == 0
+        return (
+            subprocess.run([str(part) for part in command], cwd=ROOT, env=environment_with(changes or {})).returncode
+            == 0
+        )
     except FileNotFoundError:
         error(f"{command[0]} is not installed")
         return False

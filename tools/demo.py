@@ -2,17 +2,128 @@
 
 from __future__ import annotations
 
-from tools import build, environment
-from tools.console import ROOT, Usage, heading, run
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
-EXAMPLES = ("mnist", "shakespeare")
+from tools import build, environment
+from tools.console import ROOT, Failure, Usage, environment_with, heading, run
+
+OUTPUT = ROOT / "build" / "demo"
+VARIABLES = {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"}
+LEAST_ACCURACY = 0.97
+MEBIBYTE = 2**20
+
+
+@dataclass
+class Run:
+    """What a training run said of itself, in the events of docs/formats/events.md."""
+
+    evaluations: list[dict] = field(default_factory=list)
+    end: dict = field(default_factory=dict)
 
 
 def demo(name: str, arguments: list[str]) -> None:
-    if name not in EXAMPLES:
-        raise Usage(f"there is no demo {name}; demos: {', '.join(EXAMPLES)}")
+    demos = {"mnist": mnist, "shakespeare": shakespeare}
+    if name not in demos:
+        raise Usage(f"there is no demo {name}; demos: {', '.join(demos)}")
+    if arguments:
+        raise Usage(f"./x demo {name} takes no further argument, and was given {arguments[0]}")
     build.build("release")
-    heading(f"demo {name}")
-    variables = {"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"}
-    command = [environment.PYTHON, "-m", f"examples.{name}.demo", *arguments]
-    run(command, f"read the message above; examples/{name}/README.md says what the demo does", variables)
+    demos[name](ROOT / "examples" / name)
+
+
+def capture(example: Path) -> Path:
+    """Prepares the example's data and captures its step; returns the program."""
+    heading(f"preparing the data of {example.relative_to(ROOT)}")
+    run([environment.PYTHON, example / "prepare.py"], "read the message above", VARIABLES)
+    program = OUTPUT / f"{example.name}.tesser"
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    heading(f"capturing {example.relative_to(ROOT)}/step.py as {program.relative_to(ROOT)}")
+    command = [environment.PYTHON, "-m", "tesser", "capture", example / "step.py", "-o", program, "--force"]
+    run(command, "read the message above", VARIABLES)
+    run([build.tesser(), "show", program], "read the message above")
+    return program
+
+
+def mnist(example: Path) -> None:
+    """Trains on 8,500 images, checks on 1,500, in C++ and then in PyTorch, and compares the two runs epoch by epoch."""
+    program = capture(example)
+    train, check = example / "data" / "train", example / "data" / "check"
+    heading("training in C++")
+    command = [build.tesser(), "train", program, "--data", train, "--evaluate", check, "--epochs", "10", "--json"]
+    ours = follow(command)
+    heading("training in PyTorch")
+    theirs = follow([environment.PYTHON, example / "pytorch.py"])
+    heading("tesser and PyTorch")
+    print(comparison(ours, theirs))
+    accuracy = ours.evaluations[-1]["results"]["accuracy"]
+    if accuracy < LEAST_ACCURACY:
+        raise Failure(
+            f"tesser reached {accuracy:.2%} on the held-back images, and the demo promises {LEAST_ACCURACY:.0%}"
+        )
+
+
+def shakespeare(example: Path) -> None:
+    """Trains a small GPT on characters and prints what it writes."""
+    program = capture(example)
+    train, check = example / "data" / "train", example / "data" / "check"
+    checkpoints = OUTPUT / "shakespeare-checkpoints"
+    heading("training in C++")
+    steps = ["--steps", "1800", "--evaluate", check, "--checkpoint", checkpoints]
+    run([build.tesser(), "train", program, "--data", train, *steps], "read the message above")
+    heading("generated text")
+    vocabulary = ["--vocabulary", train / "vocabulary.json", "--prompt", "ROMEO:\n", "--length", "600"]
+    run([build.tesser(), "generate", program, "--checkpoint", checkpoints, *vocabulary], "read the message above")
+
+
+def follow(command: list[str | Path]) -> Run:
+    """Runs a training whose events stand on its standard output, and prints a line an epoch."""
+    result = Run()
+    for event in events(command):
+        match event["event"]:
+            case "evaluation":
+                result.evaluations.append(event)
+                loss, accuracy = event["results"]["loss"], event["results"]["accuracy"]
+                print(f"  epoch {event['epoch']:2}  loss {loss:.4f}  accuracy {accuracy:.2%}", flush=True)
+            case "end":
+                result.end = event
+    if not result.evaluations or not result.end:
+        raise Failure(f"{command[0]} ended without telling its results")
+    return result
+
+
+def events(command: list[str | Path]) -> Iterator[dict]:
+    sys.stdout.flush()
+    words = [str(word) for word in command]
+    with subprocess.Popen(
+        words, cwd=ROOT, env=environment_with(VARIABLES), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield json.loads(line)
+    if process.returncode != 0:
+        raise Failure(
+            f"training ended with exit code {process.returncode}: {' '.join(words)}\nWhat to do: read the message above"
+        )
+
+
+def comparison(ours: Run, theirs: Run) -> str:
+    """A table of both runs: loss and accuracy on the held-back images by epoch, then speed and memory."""
+    heads = ("loss tesser", "PyTorch", "accuracy tesser", "PyTorch")
+    lines = ["          " + "  ".join(f"{head:>15}" for head in heads)]
+    for left, right in zip(ours.evaluations, theirs.evaluations, strict=True):
+        cells = [f"{run['results']['loss']:.6f}" for run in (left, right)]
+        cells += [f"{run['results']['accuracy']:.2%}" for run in (left, right)]
+        lines.append(f"  epoch {left['epoch']:2}" + "  ".join(f"{cell:>15}" for cell in cells))
+    lines.append("")
+    for label, unit, key, scale in (
+        ("images a second, training", "", "samples_per_second", 1),
+        ("peak memory of the process", " MiB", "resident_peak_bytes", MEBIBYTE),
+    ):
+        left, right = ours.end[key] / scale, theirs.end[key] / scale
+        lines.append(f"  {label}: tesser {left:,.0f}{unit}, PyTorch {right:,.0f}{unit}")
+    return "\n".join(lines)

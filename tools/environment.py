@@ -57,7 +57,9 @@ def install_debian_packages() -> None:
     packages = listed_packages()
     if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
         names = ", ".join(packages)
-        heading(f"this is no Debian system, so no packages are installed here; the build needs what Debian calls: {names}")
+        heading(
+            f"this is no Debian system, so no packages are installed here; the build needs what Debian calls: {names}"
+        )
         return
     install_missing([package for package in packages if "{clang}" not in package])
     clang = default_clang_version()
@@ -75,7 +77,10 @@ def install_missing(packages: list[str]) -> None:
     become_root: list[str] = []
     if os.geteuid() != 0:
         if not shutil.which("sudo"):
-            raise Failure(f"these Debian packages are missing and this user may not install them: {names}\nWhat to do: as root, {by_hand}")
+            raise Failure(
+                f"these Debian packages are missing and this user may not install them: {names}\n"
+                f"What to do: as root, {by_hand}"
+            )
         become_root = ["sudo"] if sys.stdin.isatty() else ["sudo", "--non-interactive"]
     heading(f"installing Debian packages: {names}")
     apt_get = [*become_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", "--yes"]
@@ -107,7 +112,9 @@ def make_virtual_environment() -> None:
         return
     python = find_python()
     heading(f"making the Python environment .venv with {python}")
-    run([python, "-m", "venv", "--clear", VENV], "see the message above; apt-get install python3-venv is the usual cure")
+    run(
+        [python, "-m", "venv", "--clear", VENV], "see the message above; apt-get install python3-venv is the usual cure"
+    )
 
 
 def install_python_packages() -> None:
@@ -124,5 +131,7 @@ def install_python_packages() -> None:
 def torch_version() -> str:
     text = output_of([PYTHON, "-c", "import torch; print(torch.__version__)"])
     if text is None or not re.match(r"\d+\.", text):
-        raise Failure("PyTorch was installed into .venv and cannot be imported.\nWhat to do: remove .venv, then ./x setup")
+        raise Failure(
+            "PyTorch was installed into .venv and cannot be imported.\nWhat to do: remove .venv, then ./x setup"
+        )
     return text

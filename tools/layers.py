@@ -1,6 +1,7 @@
 """The dependency rule: what a folder of src/ and of tests/ may include.
 
-The tables here are those of docs/architecture.md. A folder may include what it names, and what those may include in turn.
+The tables here are those of docs/architecture.md. A folder may include what it names, and what those may include in
+turn.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def check_file(root: Path, path: Path) -> list[str]:
     top, *between = name.split("/")[:-1]
     folder = between[0] if between else ""
     if top == "src" and folder not in MAY_USE:
-        return [f"{name}:1: src/{folder} is not a folder of docs/architecture.md; add it to the table there and in tools/layers.py"]
+        return [f"{name}:1: src/{folder} is not a folder of docs/architecture.md; add it there and to tools/layers.py"]
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if include := INCLUDE.match(line):
@@ -101,7 +102,9 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
         if not re.match(library.allowed, name):
             return f"{library.name} stays inside {library.allowed}: <{header}> may not be included here"
         if name.endswith(".h") and top == "src" and not library.in_headers and not is_private_header(name):
-            return f"<{header}> of {library.name} stands in a header that other folders see; include it in the source file"
+            return (
+                f"<{header}> of {library.name} stands in a header that other folders see; include it in the source file"
+            )
         return None
     if angled and SYSTEM.match(header):
         return None

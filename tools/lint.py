@@ -15,7 +15,9 @@ def tracked(*patterns: str) -> list[Path]:
     """Files git knows or would know, so that build outputs are left alone."""
     listed = output_of(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns])
     if listed is None:
-        raise Failure("git does not list the files of this checkout.\nWhat to do: run ./x inside a git checkout of the repository")
+        raise Failure(
+            "git does not list the files of this checkout.\nWhat to do: run ./x inside a git checkout of the repository"
+        )
     return [path for path in map(Path, listed.splitlines()) if (ROOT / path).is_file()]
 
 

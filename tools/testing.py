@@ -42,7 +42,9 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     suites.append(("C++ tests", lambda: cpp_tests("release", filter_text)))
     suites.append(("Python tests", lambda: python_tests(filter_text)))
     if whole or sanitize:
-        suites.append(("C++ tests with address and undefined-behaviour sanitizers", lambda: cpp_tests("asan-ubsan", filter_text)))
+        suites.append(
+            ("C++ tests with address and undefined-behaviour sanitizers", lambda: cpp_tests("asan-ubsan", filter_text))
+        )
     if sanitize:
         suites.append(("C++ tests with the thread sanitizer", lambda: cpp_tests("tsan", filter_text)))
     seconds = FUZZ_SECONDS if fuzz_seconds is None else fuzz_seconds
@@ -102,12 +104,16 @@ def cpp_tests(preset: str, filter_text: str) -> Totals:
 def registered_tests(preset: str) -> list[dict]:
     listing = output_of(["ctest", "--test-dir", build.directory(preset), "--show-only=json-v1"])
     if listing is None:
-        raise Failure(f"ctest cannot list the tests of preset {preset}.\nWhat to do: rm -r build/{preset}, then ./x test again")
+        raise Failure(
+            f"ctest cannot list the tests of preset {preset}.\nWhat to do: rm -r build/{preset}, then ./x test again"
+        )
     return json.loads(listing)["tests"]
 
 
 def expected_programs(preset: str) -> set[str]:
-    """Every folder of src/ with sources has a test program of its name; nobody can lose one by forgetting to build it."""
+    """Every folder of src/ with sources has a test program of its name; nobody can lose one by forgetting to build
+    it.
+    """
     folders = {path.parent.relative_to(ROOT / "src").parts[0] for path in (ROOT / "src").glob("*/**/*.cc")}
     return folders - TESTED_BY_PYTHON - (set() if preset in ("release", "debug") else NEEDS_ATEN)
 
@@ -161,7 +167,9 @@ def python_tests(filter_text: str) -> Totals:
 
 
 def fuzz(seconds: int) -> Totals:
-    """Runs each libFuzzer target; what it finds is kept under build/fuzz/artifacts, what it learns under build/fuzz/corpus."""
+    """Runs each libFuzzer target; what it finds is kept under build/fuzz/artifacts, what it learns under
+    build/fuzz/corpus.
+    """
     build.build("fuzz")
     result = Totals("fuzz")
     directory = build.directory("fuzz")
@@ -176,7 +184,13 @@ def fuzz(seconds: int) -> Totals:
         seeds = ROOT / "tests" / "fuzz" / "corpus" / source.stem.removesuffix("_fuzzer")
         corpus.mkdir(parents=True, exist_ok=True)
         artifacts.mkdir(parents=True, exist_ok=True)
-        limits = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"]
+        limits = [
+            f"-max_total_time={seconds}",
+            "-timeout=20",
+            "-rss_limit_mb=2048",
+            "-print_final_stats=1",
+            "-verbosity=0",
+        ]
         command = [target, *limits, f"-artifact_prefix={artifacts}/", corpus, *([seeds] if seeds.is_dir() else [])]
         result.count(f"{source.stem} ({artifacts} has the input)", succeeds(command, SANITIZER_OPTIONS))
     return result

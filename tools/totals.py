@@ -1,6 +1,7 @@
 """What passed and failed, counted in cases, and read from what the test programs themselves wrote.
 
-A program that crashes, that leaves no report, or whose exit code contradicts its report counts as a failure; so does a suite without a case.
+A program that crashes, that leaves no report, or whose exit code contradicts its report counts as a failure; so does a
+suite without a case.
 """
 
 from __future__ import annotations

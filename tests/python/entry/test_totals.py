@@ -12,7 +12,10 @@ from tools.totals import Totals
 WRITE_REPORT = """
 import json, os, sys
 path = os.environ["GTEST_OUTPUT"].removeprefix("json:")
-cases = [{"name": "Holds", "status": "RUN", "result": "COMPLETED"}, {"name": "Waits", "status": "RUN", "result": "SKIPPED"}]
+cases = [
+    {"name": "Holds", "status": "RUN", "result": "COMPLETED"},
+    {"name": "Waits", "status": "RUN", "result": "SKIPPED"},
+]
 if "fail" in sys.argv:
     cases.append({"name": "Breaks", "status": "RUN", "result": "COMPLETED", "failures": [{"failure": "1 != 2"}]})
 json.dump({"testsuites": [{"name": "Shape", "testsuite": cases}]}, open(path, "w"))
@@ -95,7 +98,10 @@ def test_the_last_line_is_plain(capsys):
 def test_reports_are_read_as_google_test_writes_them(tmp_path):
     """A disabled case is neither passed nor failed."""
     report = tmp_path / "graph.json"
-    cases = [{"name": "DISABLED_Later", "status": "NOTRUN", "result": "SUPPRESSED"}, {"name": "Holds", "status": "RUN", "result": "COMPLETED"}]
+    cases = [
+        {"name": "DISABLED_Later", "status": "NOTRUN", "result": "SUPPRESSED"},
+        {"name": "Holds", "status": "RUN", "result": "COMPLETED"},
+    ]
     report.write_text(json.dumps({"testsuites": [{"name": "Shape", "testsuite": cases}]}))
     result = totals.of_google_test("graph", report, 0)
     assert (result.passed, result.failed, result.skipped) == (1, 0, 0)
