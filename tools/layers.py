@@ -69,7 +69,7 @@ def violations(root: Path) -> list[str]:
     found = []
     for top in ("src", "tests", "bench"):
         for path in sorted((root / top).rglob("*")):
-            if path.suffix in (".h", ".cc"):
+            if path.suffix in (".h", ".cc", ".inc"):
                 found += check_file(root, path)
     return found
 
@@ -108,7 +108,8 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
         return None
     if angled and SYSTEM.match(header):
         return None
-    if not angled and (root / top / header).exists():
+    beside = (root / name).parent / header
+    if not angled and top != "src" and beside.exists():
         return None
     if not angled:
         return f'"{header}" is no file of src/; includes are written "folder/header.h"'
@@ -116,5 +117,5 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
 
 
 def is_private_header(name: str) -> bool:
-    """ATen's own corner of runtime: its headers are seen by nobody else, which the ATen rule itself makes sure of."""
-    return re.match(r"src/runtime/(executor|kernels|passes|step_allocator)", name) is not None
+    """Headers no other folder sees: the command's, and those of ATen's corner, which the ATen rule itself sees to."""
+    return re.match(r"src/(cli/|runtime/(executor|kernels|passes|step_allocator))", name) is not None
