@@ -1,0 +1,25 @@
+// The subcommands of `tesser`, one source file each.
+//
+// add_NAME() declares a command's arguments on `app`; when the user chose the command, parsing sets `action`, and main() then runs it. An action returns the
+// exit code (0 done, 1 the run failed) or an error, which main() prints and turns into one; it prints results to standard output and nothing else there.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "base/result.h"
+
+namespace tesser::cli {
+
+using Action = std::function<Result<int>()>;
+
+void add_capture(CLI::App& app, Action& action);
+void add_evaluate(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
+void add_run(CLI::App& app, Action& action);
+void add_show(CLI::App& app, Action& action);
+void add_train(CLI::App& app, Action& action);
+
+}  // namespace tesser::cli

@@ -1,0 +1,89 @@
+// The training loop: program, data and checkpoints in; events out. It prints nothing and handles no signals; the command does.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "runtime/checkpoint_writer.h"
+#include "runtime/evaluate.h"
+
+namespace tesser::runtime {
+
+struct TrainOptions {
+  std::filesystem::path program;  // NAME.tesser
+  std::filesystem::path data;
+  // The run ends after so many steps or epochs, counted from the program's beginning and not from where a run resumes; at most one is given. One
+  // epoch where neither is.
+  std::optional<std::int64_t> steps;
+  std::optional<std::int64_t> epochs;
+  std::optional<std::filesystem::path> checkpoint;  // directory; a checkpoint is written at the end in any case
+  std::int64_t every = 1000;                        // steps between checkpoints
+  int keep = 2;                                     // complete checkpoints that stay
+  bool resume = false;                              // go on from the newest complete checkpoint, or begin where there is none
+  std::optional<std::int64_t> seed;                 // 0, or the checkpoint's
+  bool shuffle = true;                              // a resumed run does as its checkpoint says
+  int threads = 0;                                  // 0: all processors
+  bool check_nan = false;
+  std::optional<std::filesystem::path> evaluate;    // data directory for the forward program after each epoch and at the end
+};
+
+struct TrainStart {
+  std::string program;
+  std::int64_t step = 0;        // steps done so far
+  std::int64_t until_step = 0;  // the run ends when so many are done
+  std::int64_t epoch = 0;       // from 0
+  std::int64_t batches_per_epoch = 0;
+  std::int64_t batch_size = 0;
+  std::int64_t samples = 0;
+  std::int64_t left_out = 0;  // samples an epoch leaves out
+  std::int64_t seed = 0;
+  int threads = 0;
+  std::optional<std::filesystem::path> resumed_from;
+  std::int64_t predicted_peak_bytes = 0;
+};
+
+struct StepReport {
+  std::int64_t step = 0;   // steps done, this one included
+  std::int64_t epoch = 0;  // from 0
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> metrics;
+  std::vector<double> learning_rates;  // one a schedule of the program
+  double seconds = 0;                  // waiting for the data included
+};
+
+struct TrainEnd {
+  std::int64_t steps = 0;  // in this run
+  std::int64_t step = 0;   // in all
+  double seconds = 0;      // steps, evaluations and waiting for checkpoints
+  double samples_per_second = 0;  // over the steps' time
+  MemoryReport memory;
+  std::int64_t resident_peak_bytes = 0;  // of the process
+  bool interrupted = false;              // ended because it was asked to
+  std::optional<double> final_loss;
+  std::optional<std::filesystem::path> checkpoint;  // the last complete one
+};
+
+// What the loop reports, on the thread that runs it. A report that takes long delays the next step.
+class TrainReporter {
+ public:
+  virtual ~TrainReporter() = default;
+  virtual void started(const TrainStart& start) = 0;
+  virtual void stepped(const StepReport& report) = 0;
+  virtual void evaluated(std::int64_t step, std::int64_t epoch, const Evaluation& evaluation) = 0;
+  virtual void checkpoint_written(const CheckpointWritten& written) = 0;
+  virtual void note(const std::string& message) = 0;
+  virtual void ended(const TrainEnd& end) = 0;
+};
+
+// Trains until the options' end, or, once `stop` is true, to the end of the step in hand. Same program, data and options give the same numbers to the bit,
+// however often the run was broken and resumed. kFailed when a step fails, its loss is not finite or a checkpoint cannot be written; complete
+// checkpoints are kept in each case.
+Result<TrainEnd> train(const TrainOptions& options, TrainReporter& reporter, const std::atomic<bool>& stop);
+
+}  // namespace tesser::runtime
