@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def capture(example: Path) -> Path:
     program = OUTPUT / f"{example.name}.tesser"
     OUTPUT.mkdir(parents=True, exist_ok=True)
     heading(f"capturing {example.relative_to(ROOT)}/step.py as {program.relative_to(ROOT)}")
-    command = [environment.PYTHON, "-m", "tesser", "capture", example / "step.py", "-o", program, "--force"]
+    command = [build.tesser(), "capture", example / "step.py", "-o", program]
     run(command, "read the message above", VARIABLES)
     run([build.tesser(), "show", program], "read the message above")
     return program
@@ -72,12 +73,13 @@ def shakespeare(example: Path) -> None:
     program = capture(example)
     train, check = example / "data" / "train", example / "data" / "check"
     checkpoints = OUTPUT / "shakespeare-checkpoints"
+    shutil.rmtree(checkpoints, ignore_errors=True)
     heading("training in C++")
     steps = ["--steps", "1800", "--evaluate", check, "--checkpoint", checkpoints]
     run([build.tesser(), "train", program, "--data", train, *steps], "read the message above")
     heading("generated text")
-    vocabulary = ["--vocabulary", train / "vocabulary.json", "--prompt", "ROMEO:\n", "--length", "600"]
-    run([build.tesser(), "generate", program, "--checkpoint", checkpoints, *vocabulary], "read the message above")
+    text = ["--vocabulary", train, "--prompt", "ROMEO:\n", "--length", "600", "--temperature", "0.8"]
+    run([build.tesser(), "generate", program, "--weights", checkpoints, *text], "read the message above")
 
 
 def follow(command: list[str | Path]) -> Run:
