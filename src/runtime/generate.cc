@@ -1,18 +1,22 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "kernels/philox.h"
 #include "runtime/data.h"
 #include "runtime/element.h"
-#include "runtime/philox.h"
 
 namespace tesser::runtime {
 namespace {
+
+// The stream's place among those of the random operators, which count from 0.
+constexpr std::int64_t kSamplingStream = 0xFFFFFFFE;
 
 const graph::Value* find_logits(const graph::Program& program) {
   for (const graph::NamedOutput& output : program.results) {
@@ -85,7 +89,7 @@ Result<void> generate(Executor& forward, std::vector<std::int64_t> tokens, const
   const MutableTensorView window = forward.batch(model.batch_value);
   std::vector<std::byte> memory(static_cast<std::size_t>(logits.bytes()));
   std::vector<double> row(static_cast<std::size_t>(model.vocabulary));
-  PhiloxBlock block{};
+  std::array<std::uint32_t, 4> words{};
   for (std::int64_t t = 0; t < options.length; ++t) {
     const std::int64_t used = std::min<std::int64_t>(static_cast<std::int64_t>(tokens.size()), model.context);
     for (std::int64_t i = 0; i < element_count(window.shape); ++i) {
@@ -102,9 +106,9 @@ Result<void> generate(Executor& forward, std::vector<std::int64_t> tokens, const
       }
     }
     if (t % 4 == 0) {
-      block = philox_block(options.seed, 0, kSamplingStream, static_cast<std::uint64_t>(t / 4));
+      kernels::philox_words(words.data(), static_cast<std::uint64_t>(t / 4), 1, static_cast<std::uint64_t>(options.seed), 0, kSamplingStream);
     }
-    const std::int64_t token = draw(row, options.temperature, (block[static_cast<std::size_t>(t % 4)] >> 8) * 0x1p-24);
+    const std::int64_t token = draw(row, options.temperature, (words[static_cast<std::size_t>(t % 4)] >> 8) * 0x1p-24);
     tokens.push_back(token);
     if (!emit(token)) {
       break;

@@ -99,6 +99,10 @@ class Training {
 
 Result<void> Training::prepare() {
   TESSER_RETURN_IF_ERROR(check_options(options_));
+  std::error_code error;
+  if (std::filesystem::is_regular_file(options_.program, error)) {
+    return invalid_input(fmt::format("{}: is a file, expected a program directory NAME.tesser", options_.program.string()));
+  }
   TESSER_ASSIGN_OR_RETURN(graph::Program program, graph::read_program(options_.program));
   if (program.kind != graph::Kind::kStep) {
     return invalid_input(fmt::format("{}: is a forward program; only a training step can be trained", options_.program.string()));

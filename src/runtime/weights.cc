@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "graph/state.h"
+
 namespace tesser::runtime {
 namespace {
 
@@ -26,7 +28,6 @@ std::optional<TensorView> find_in(const Checkpoint& checkpoint, const std::strin
 
 // Writes every state value and constant that `choose` finds a place for; a value it returns nothing for comes from state.safetensors.
 Result<void> write_inputs(Executor& executor, const Path& program_directory, const std::function<std::optional<Content>(const StateValue&)>& choose) {
-  const Path initial_path = program_directory / "state.safetensors";
   std::optional<SafetensorsFile> initial;
   const graph::Program& program = executor.program();
   for (const graph::ValueId id : program.inputs) {
@@ -42,14 +43,10 @@ Result<void> write_inputs(Executor& executor, const Path& program_directory, con
     } else if (value.starts_as_zeros) {
       continue;
     } else {
-      std::error_code error;
-      if (!initial && !std::filesystem::exists(initial_path, error)) {
-        return not_found(fmt::format("{}: no such file: the program was captured without initial values; capture it without --no-state to run it", initial_path.string()));
-      }
       if (!initial) {
-        TESSER_ASSIGN_OR_RETURN(initial, SafetensorsFile::open(initial_path));
+        TESSER_ASSIGN_OR_RETURN(initial, graph::open_state(program, program_directory));
       }
-      content = {find_in(*initial, value.name), initial_path};
+      content = {find_in(*initial, value.name), initial->path()};
     }
     if (!content.view) {
       return invalid_input(fmt::format("{}: has no '{}', which program '{}' needs", content.file.string(), value.name, program.name));
