@@ -188,7 +188,8 @@ class Recorder:
             raise CaptureError(f"a tensor with layout {tensor.layout} is used; use a dense tensor", source)
         value = Value(dtype_name(tensor.dtype, "a constant tensor", source), list(tensor.shape))
         if tensor.dim() == 0 and tensor.device.type != "meta":
-            value.scalar = tensor.item()
+            with _disable_current_modes():
+                value.scalar = tensor.item()
             self._append(
                 "aten::scalar_tensor", [value.scalar, Enumerator("dtype", value.dtype)], [value], source, sequence=None
             )
@@ -197,8 +198,7 @@ class Recorder:
         return constant
 
     def constant_for(self, tensor: Tensor, mode: FunctionalMode) -> FunctionalTensor:
-        with _disable_current_modes():
-            constant = self.constant(tensor)
+        constant = self.constant(tensor)
         if constant.functional is None:
             fake = self.fake(tensor.shape, tensor.dtype, constant.value)
             wrapper = torch._to_functional_tensor(fake)
