@@ -91,7 +91,7 @@ def _call_user(sources: SourceLines, function: Callable[..., Any], *args: Any) -
         raise
     except Exception as error:
         text = str(error).strip()
-        if "data-dependent" in text or "DataDependent" in type(error).__name__ or "numpy" in text.lower() and "Tensor" in text:
+        if "data-dependent" in text or "DataDependent" in type(error).__name__ or ".numpy()" in text:
             text = f"{text.splitlines()[0] if text else type(error).__name__}; {WHY_NO_VALUES}"
         raise CaptureError(f"{type(error).__name__}: {text}", sources.of_traceback(error.__traceback__)) from error
 
@@ -229,7 +229,11 @@ def _checked_loss(run: _Run, result: Any) -> tuple[Tensor, Mapping[str, Tensor]]
 
 def _gradients(run: _Run, loss: Tensor, leaves: list[Tensor]) -> tuple[Tensor | None, ...]:
     try:
-        return torch.autograd.grad(loss, leaves, allow_unused=True)
+        # torch.autograd.grad without its dispatch over function modes, which would switch those off for what the backward pass
+        # itself calls: recomputation of checkpoints, and backward functions of the user's own.
+        return torch.autograd.graph._engine_run_backward(
+            (loss,), (torch.ones_like(loss),), False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
+        )
     except CaptureError:
         raise
     except Exception as error:
