@@ -1,4 +1,5 @@
-// Vector instruction sets of this processor, for code that is compiled once for each and chosen at run time (cmake/TesserVectorized.cmake).
+// Vector instruction sets of this processor, for code that is compiled once for each and chosen at run time
+// (cmake/TesserVectorized.cmake).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@ namespace tesser {
 
 enum class InstructionSet : std::uint8_t { kPortable, kAvx2, kAvx512 };
 
-// The best set that this processor and the compiled code have. kAvx2 means AVX2 and FMA, kAvx512 means F, BW, DQ and VL.
+// The best set that this processor and the compiled code have. kAvx2 means AVX2 and FMA, kAvx512 means F, BW, DQ and
+// VL.
 inline InstructionSet best_instruction_set() {
 #if defined(__x86_64__)
   static const InstructionSet best = [] {
@@ -16,7 +18,8 @@ inline InstructionSet best_instruction_set() {
         __builtin_cpu_supports("avx512vl")) {
       return InstructionSet::kAvx512;
     }
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? InstructionSet::kAvx2 : InstructionSet::kPortable;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? InstructionSet::kAvx2
+                                                                           : InstructionSet::kPortable;
   }();
   return best;
 #else

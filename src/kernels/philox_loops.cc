@@ -15,7 +15,8 @@ constexpr std::uint32_t kWeyl0 = 0x9E3779B9U;
 constexpr std::uint32_t kWeyl1 = 0xBB67AE85U;
 
 // One block at a time.
-void scalar_words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count, const PhiloxStream& stream) {
+void scalar_words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count,
+                  const PhiloxStream& stream) {
   for (std::int64_t i = 0; i < block_count; ++i) {
     const std::uint64_t block = first_block + static_cast<std::uint64_t>(i);
     std::uint64_t c0 = block & 0xFFFFFFFFU;
@@ -43,7 +44,8 @@ void scalar_words(std::uint32_t* words, std::uint64_t first_block, std::int64_t 
 
 #if defined(__AVX2__)
 
-// A 64-bit lane holds one block's word in its low half. The upper half may hold anything while rounds run: the multiplication reads low halves.
+// A 64-bit lane holds one block's word in its low half. The upper half may hold anything while rounds run: the
+// multiplication reads low halves.
 #if defined(__AVX512F__)
 constexpr std::int64_t kLanes = 8;
 using Lanes = __m512i;
@@ -68,7 +70,9 @@ inline Lanes broadcast(std::uint64_t value) { return _mm256_set1_epi64x(static_c
 inline Lanes multiply(Lanes a, Lanes b) { return _mm256_mul_epu32(a, b); }
 inline Lanes upper(Lanes a) { return _mm256_srli_epi64(a, 32); }
 inline Lanes exclusive_or(Lanes a, Lanes b, Lanes c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
-inline Lanes ascending(std::uint64_t first) { return _mm256_add_epi64(broadcast(first), _mm256_setr_epi64x(0, 1, 2, 3)); }
+inline Lanes ascending(std::uint64_t first) {
+  return _mm256_add_epi64(broadcast(first), _mm256_setr_epi64x(0, 1, 2, 3));
+}
 inline Lanes join(Lanes low, Lanes high) { return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0xAA); }
 inline void store(std::uint32_t* words, Lanes first, Lanes second) {
   const Lanes even = _mm256_unpacklo_epi64(first, second);  // blocks 0 and 2
@@ -126,7 +130,8 @@ constexpr auto words = scalar_words;
 inline std::int32_t upper_bits(std::uint32_t word) { return static_cast<std::int32_t>(word >> 8); }
 
 template <typename Element>
-void dropout(const Element* x, Element* result, const std::uint32_t* words, std::int64_t count, std::int32_t threshold, Element scale) {
+void dropout(const Element* x, Element* result, const std::uint32_t* words, std::int64_t count, std::int32_t threshold,
+             Element scale) {
   for (std::int64_t i = 0; i < count; ++i) {
     const Element scaled = x[i] * scale;
     result[i] = upper_bits(words[i]) >= threshold ? scaled : Element{0};
@@ -134,7 +139,8 @@ void dropout(const Element* x, Element* result, const std::uint32_t* words, std:
 }
 
 void uniform(float* result, const std::uint32_t* words, std::int64_t count, float low, float extent) {
-  for (std::int64_t i = 0; i < count; ++i) result[i] = low + static_cast<float>(upper_bits(words[i])) * 0x1p-24F * extent;
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = low + static_cast<float>(upper_bits(words[i])) * 0x1p-24F * extent;
 }
 
 template <typename Element>

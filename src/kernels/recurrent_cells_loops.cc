@@ -1,4 +1,5 @@
-// Compiled once for each instruction set; see cmake/TesserVectorized.cmake. Loops are plain and free of branches, for the compiler to vectorise.
+// Compiled once for each instruction set; see cmake/TesserVectorized.cmake. Loops are plain and free of branches, for
+// the compiler to vectorise.
 #include "kernels/recurrent_cells_loops.h"
 
 namespace tesser::kernels::TESSER_LOOPS {
@@ -7,8 +8,8 @@ namespace {
 
 inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-// e^x for x in [-87, 88], clamped outside. x = n ln 2 + r with n an integer, |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r), whose coefficients are
-// Chebyshev-fitted to a relative error of 1e-8; 2^n is made from its exponent bits.
+// e^x for x in [-87, 88], clamped outside. x = n ln 2 + r with n an integer, |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r),
+// whose coefficients are Chebyshev-fitted to a relative error of 1e-8; 2^n is made from its exponent bits.
 inline float exponential(float x) {
   // Comparisons that leave not a number as it is.
   x = x < -87.0F ? -87.0F : x;
@@ -30,7 +31,8 @@ inline float exponential(float x) {
 
 inline float sigmoid_of(float x) { return 1.0F / (1.0F + exponential(-x)); }
 
-// Near zero x + x^3 t(x^2), Chebyshev-fitted to a relative error of 2e-9; beyond, 1 - 2 / (e^2|x| + 1) with the sign of x.
+// Near zero x + x^3 t(x^2), Chebyshev-fitted to a relative error of 2e-9; beyond, 1 - 2 / (e^2|x| + 1) with the sign of
+// x.
 inline float tanh_of(float x) {
   const float square = x * x;
   float t = 0.002187473F;
@@ -43,12 +45,12 @@ inline float tanh_of(float x) {
   const float magnitude = __builtin_fabsf(x);
   // From 10 on tanh is 1 in float32; the bound keeps e^2|x| finite.
   const float bounded = magnitude > 10.0F ? 10.0F : magnitude;
-  const float far = __builtin_copysignf(1.0F - 2.0F / (exponential(2.0F * bounded) + 1.0F), x);
-  return magnitude < 0.65F ? near : far;
+  const float far = 1.0F - 2.0F / (exponential(2.0F * bounded) + 1.0F);
+  return __builtin_copysignf(magnitude < 0.65F ? near : far, x);
 }
 
-// One row of a cell. Parameters are declared not to alias, and the functions stay whole, because the compiler vectorises such loops without
-// asking at run time which arrays overlap.
+// One row of a cell. Parameters are declared not to alias, and the functions stay whole, because the compiler
+// vectorises such loops without asking at run time which arrays overlap.
 
 [[gnu::noinline]] void lstm_row(const float* __restrict gate, const float* __restrict before, float* __restrict output,
                                 float* __restrict after, float* __restrict activation, std::int64_t hidden) {
@@ -70,8 +72,8 @@ inline float tanh_of(float x) {
 template <bool has_dh, bool has_dc>
 [[gnu::noinline]] void lstm_backward_row(const float* __restrict dhidden, const float* __restrict dafter,
                                          const float* __restrict before, const float* __restrict after,
-                                         const float* __restrict activation, float* __restrict dgate, float* __restrict dbefore,
-                                         std::int64_t hidden) {
+                                         const float* __restrict activation, float* __restrict dgate,
+                                         float* __restrict dbefore, std::int64_t hidden) {
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float i = activation[j];
     const float f = activation[hidden + j];
@@ -92,8 +94,9 @@ template <bool has_dh, bool has_dc>
   }
 }
 
-[[gnu::noinline]] void gru_row(const float* __restrict input, const float* __restrict recurrent, const float* __restrict before,
-                               float* __restrict after, float* __restrict activation, std::int64_t hidden) {
+[[gnu::noinline]] void gru_row(const float* __restrict input, const float* __restrict recurrent,
+                               const float* __restrict before, float* __restrict after, float* __restrict activation,
+                               std::int64_t hidden) {
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float r = sigmoid_of(input[j] + recurrent[j]);
     const float z = sigmoid_of(input[hidden + j] + recurrent[hidden + j]);
@@ -106,8 +109,9 @@ template <bool has_dh, bool has_dc>
 }
 
 [[gnu::noinline]] void gru_backward_row(const float* __restrict dafter, const float* __restrict recurrent,
-                                        const float* __restrict before, const float* __restrict activation, float* __restrict dinput,
-                                        float* __restrict drecurrent, float* __restrict dbefore, std::int64_t hidden) {
+                                        const float* __restrict before, const float* __restrict activation,
+                                        float* __restrict dinput, float* __restrict drecurrent,
+                                        float* __restrict dbefore, std::int64_t hidden) {
   for (std::int64_t j = 0; j < hidden; ++j) {
     const float r = activation[j];
     const float z = activation[hidden + j];
@@ -125,16 +129,16 @@ template <bool has_dh, bool has_dc>
   }
 }
 
-void lstm(const float* gates, const float* c, float* h, float* c_next, float* activations, std::int64_t begin, std::int64_t end,
-          std::int64_t hidden) {
+void lstm(const float* gates, const float* c, float* h, float* c_next, float* activations, std::int64_t begin,
+          std::int64_t end, std::int64_t hidden) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * hidden;
     lstm_row(gates + 4 * at, c + at, h + at, c_next + at, activations + 4 * at, hidden);
   }
 }
 
-void lstm_backward(const float* dh, const float* dc_next, const float* c, const float* c_next, const float* activations, float* dgates,
-                   float* dc, std::int64_t begin, std::int64_t end, std::int64_t hidden) {
+void lstm_backward(const float* dh, const float* dc_next, const float* c, const float* c_next, const float* activations,
+                   float* dgates, float* dc, std::int64_t begin, std::int64_t end, std::int64_t hidden) {
   auto* backward_row = lstm_backward_row<true, true>;
   if (dh == nullptr) {
     backward_row = dc_next == nullptr ? lstm_backward_row<false, false> : lstm_backward_row<false, true>;
@@ -148,20 +152,21 @@ void lstm_backward(const float* dh, const float* dc_next, const float* c, const 
   }
 }
 
-void gru(const float* input_gates, const float* hidden_gates, const float* h, float* h_next, float* activations, std::int64_t begin,
-         std::int64_t end, std::int64_t hidden) {
+void gru(const float* input_gates, const float* hidden_gates, const float* h, float* h_next, float* activations,
+         std::int64_t begin, std::int64_t end, std::int64_t hidden) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * hidden;
     gru_row(input_gates + 3 * at, hidden_gates + 3 * at, h + at, h_next + at, activations + 3 * at, hidden);
   }
 }
 
-void gru_backward(const float* dh_next, const float* hidden_gates, const float* h, const float* activations, float* dinput_gates,
-                  float* dhidden_gates, float* dh, std::int64_t begin, std::int64_t end, std::int64_t hidden) {
+void gru_backward(const float* dh_next, const float* hidden_gates, const float* h, const float* activations,
+                  float* dinput_gates, float* dhidden_gates, float* dh, std::int64_t begin, std::int64_t end,
+                  std::int64_t hidden) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t at = row * hidden;
-    gru_backward_row(dh_next + at, hidden_gates + 3 * at, h + at, activations + 3 * at, dinput_gates + 3 * at, dhidden_gates + 3 * at,
-                     dh + at, hidden);
+    gru_backward_row(dh_next + at, hidden_gates + 3 * at, h + at, activations + 3 * at, dinput_gates + 3 * at,
+                     dhidden_gates + 3 * at, dh + at, hidden);
   }
 }
 

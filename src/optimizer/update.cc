@@ -34,7 +34,8 @@ const UpdateLoops<double>& loops<double>() {
 template <typename Element>
 void sgd(Element* parameter, const Element* gradient, Element* buffer, std::int64_t begin, std::int64_t end,
          const SgdSettings& settings, double learning_rate, std::int64_t step, Element gradient_scale) {
-  TESSER_CHECK((buffer != nullptr) == (settings.momentum != 0), "a momentum buffer is given where momentum is not 0, and only there");
+  TESSER_CHECK((buffer != nullptr) == (settings.momentum != 0),
+               "a momentum buffer is given where momentum is not 0, and only there");
   const SgdScalars<Element> scalars = {
       .gradient_scale = settings.maximize ? -gradient_scale : gradient_scale,
       .weight_decay = static_cast<Element>(settings.weight_decay),
@@ -44,12 +45,14 @@ void sgd(Element* parameter, const Element* gradient, Element* buffer, std::int6
       .first_step = step == 0,
       .nesterov = settings.nesterov,
   };
-  loops<Element>().sgd(parameter + begin, gradient + begin, buffer == nullptr ? nullptr : buffer + begin, end - begin, scalars);
+  loops<Element>().sgd(parameter + begin, gradient + begin, buffer == nullptr ? nullptr : buffer + begin, end - begin,
+                       scalars);
 }
 
 template <typename Element>
-void adam(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum, std::int64_t begin,
-          std::int64_t end, const AdamSettings& settings, double learning_rate, std::int64_t step, Element gradient_scale) {
+void adam(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum,
+          std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate, std::int64_t step,
+          Element gradient_scale) {
   const auto t = static_cast<double>(step + 1);
   const double correction1 = 1 - std::pow(settings.beta1, t);
   const double correction2 = 1 - std::pow(settings.beta2, t);
@@ -77,20 +80,24 @@ void sgd_update(float* parameter, const float* gradient, float* momentum_buffer,
   sgd(parameter, gradient, momentum_buffer, begin, end, settings, learning_rate, step, gradient_scale);
 }
 
-void sgd_update(double* parameter, const double* gradient, double* momentum_buffer, std::int64_t begin, std::int64_t end,
-                const SgdSettings& settings, double learning_rate, std::int64_t step, double gradient_scale) {
+void sgd_update(double* parameter, const double* gradient, double* momentum_buffer, std::int64_t begin,
+                std::int64_t end, const SgdSettings& settings, double learning_rate, std::int64_t step,
+                double gradient_scale) {
   sgd(parameter, gradient, momentum_buffer, begin, end, settings, learning_rate, step, gradient_scale);
 }
 
-void adam_update(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, float* max_exp_avg_sq, std::int64_t begin,
-                 std::int64_t end, const AdamSettings& settings, double learning_rate, std::int64_t step, float gradient_scale) {
-  adam(parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, begin, end, settings, learning_rate, step, gradient_scale);
+void adam_update(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, float* max_exp_avg_sq,
+                 std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate,
+                 std::int64_t step, float gradient_scale) {
+  adam(parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, begin, end, settings, learning_rate, step,
+       gradient_scale);
 }
 
 void adam_update(double* parameter, const double* gradient, double* exp_avg, double* exp_avg_sq, double* max_exp_avg_sq,
-                 std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate, std::int64_t step,
-                 double gradient_scale) {
-  adam(parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, begin, end, settings, learning_rate, step, gradient_scale);
+                 std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate,
+                 std::int64_t step, double gradient_scale) {
+  adam(parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, begin, end, settings, learning_rate, step,
+       gradient_scale);
 }
 
 }  // namespace tesser::optimizer

@@ -1,11 +1,12 @@
 // Optimizer updates in place: SGD with momentum, dampening, Nesterov and weight decay; Adam, AdamW, amsgrad.
 //
-// Numbers are those of torch.optim with foreach=False: the same operations in the same order, scalars in double and rounded to the element type
-// where PyTorch rounds them. docs/exactness.md states how close. Every instruction set gives the same bits, and so does every division of a tensor into
-// ranges. One pass over memory, no allocation.
+// Numbers are those of torch.optim with foreach=False: the same operations in the same order, scalars in double and
+// rounded to the element type where PyTorch rounds them. docs/exactness.md states how close. Every instruction set
+// gives the same bits, and so does every division of a tensor into ranges. One pass over memory, no allocation.
 //
-// Functions update elements [begin, end) of arrays that start at element 0; arrays must not overlap. `step` is the number of steps done before, from 0.
-// `gradient_scale` multiplies each gradient as it is read (clipping). Any thread, and any number of them on disjoint ranges.
+// Functions update elements [begin, end) of arrays that start at element 0; arrays must not overlap. `step` is the
+// number of steps done before, from 0. `gradient_scale` multiplies each gradient as it is read (clipping). Any thread,
+// and any number of them on disjoint ranges.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +30,20 @@ struct AdamSettings {
   bool maximize = false;
 };
 
-// momentum_buffer is null where momentum is 0, and only there. At step 0 its content is not read: it becomes the gradient.
+// momentum_buffer is null where momentum is 0, and only there. At step 0 its content is not read: it becomes the
+// gradient.
 void sgd_update(float* parameter, const float* gradient, float* momentum_buffer, std::int64_t begin, std::int64_t end,
                 const SgdSettings& settings, double learning_rate, std::int64_t step, float gradient_scale = 1);
-void sgd_update(double* parameter, const double* gradient, double* momentum_buffer, std::int64_t begin, std::int64_t end,
-                const SgdSettings& settings, double learning_rate, std::int64_t step, double gradient_scale = 1);
+void sgd_update(double* parameter, const double* gradient, double* momentum_buffer, std::int64_t begin,
+                std::int64_t end, const SgdSettings& settings, double learning_rate, std::int64_t step,
+                double gradient_scale = 1);
 
 // max_exp_avg_sq is given for amsgrad and null otherwise.
-void adam_update(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, float* max_exp_avg_sq, std::int64_t begin,
-                 std::int64_t end, const AdamSettings& settings, double learning_rate, std::int64_t step, float gradient_scale = 1);
+void adam_update(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, float* max_exp_avg_sq,
+                 std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate,
+                 std::int64_t step, float gradient_scale = 1);
 void adam_update(double* parameter, const double* gradient, double* exp_avg, double* exp_avg_sq, double* max_exp_avg_sq,
-                 std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate, std::int64_t step,
-                 double gradient_scale = 1);
+                 std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate,
+                 std::int64_t step, double gradient_scale = 1);
 
 }  // namespace tesser::optimizer

@@ -1,6 +1,8 @@
-// Compiled once for each instruction set; see cmake/TesserVectorized.cmake. The loops are plain, for the compiler to vectorise.
+// Compiled once for each instruction set; see cmake/TesserVectorized.cmake. The loops are plain, for the compiler to
+// vectorise.
 //
-// Which products PyTorch joins with a sum into one rounding (fused multiply-add) follows its CPU kernels: add with alpha, lerp and addcmul do.
+// Which products PyTorch joins with a sum into one rounding (fused multiply-add) follows its CPU kernels: add with
+// alpha, lerp and addcmul do.
 #include "optimizer/update_loops.h"
 
 namespace tesser::optimizer::TESSER_LOOPS {
@@ -15,8 +17,8 @@ inline double root(double a) { return __builtin_sqrt(a); }
 enum class Momentum { kNone, kFirst, kFirstNesterov, kPlain, kNesterov };
 
 template <Momentum momentum, bool decays, typename Element>
-void sgd_loop(Element* __restrict parameter, const Element* __restrict gradient, Element* __restrict buffer, std::int64_t count,
-              const SgdScalars<Element>& given) {
+void sgd_loop(Element* __restrict parameter, const Element* __restrict gradient, Element* __restrict buffer,
+              std::int64_t count, const SgdScalars<Element>& given) {
   const SgdScalars<Element> scalars = given;
   for (std::int64_t i = 0; i < count; ++i) {
     Element direction = gradient[i] * scalars.gradient_scale;
@@ -33,13 +35,15 @@ void sgd_loop(Element* __restrict parameter, const Element* __restrict gradient,
 }
 
 template <Momentum momentum, typename Element>
-void sgd_with(Element* parameter, const Element* gradient, Element* buffer, std::int64_t count, const SgdScalars<Element>& scalars) {
+void sgd_with(Element* parameter, const Element* gradient, Element* buffer, std::int64_t count,
+              const SgdScalars<Element>& scalars) {
   const auto loop = scalars.weight_decay != 0 ? sgd_loop<momentum, true, Element> : sgd_loop<momentum, false, Element>;
   loop(parameter, gradient, buffer, count, scalars);
 }
 
 template <typename Element>
-void sgd(Element* parameter, const Element* gradient, Element* buffer, std::int64_t count, const SgdScalars<Element>& scalars) {
+void sgd(Element* parameter, const Element* gradient, Element* buffer, std::int64_t count,
+         const SgdScalars<Element>& scalars) {
   auto* chosen = sgd_with<Momentum::kNone, Element>;
   if (buffer != nullptr) {
     if (scalars.first_step) {
@@ -56,7 +60,8 @@ enum class Decay { kNone, kGradient, kParameter };
 // lerp's two forms: from the nearer end, as PyTorch chooses by the weight.
 template <Decay decay, bool amsgrad, bool from_start, typename Element>
 void adam_loop(Element* __restrict parameter, const Element* __restrict gradient, Element* __restrict average,
-               Element* __restrict square, Element* __restrict maximum, std::int64_t count, const AdamScalars<Element>& given) {
+               Element* __restrict square, Element* __restrict maximum, std::int64_t count,
+               const AdamScalars<Element>& given) {
   const AdamScalars<Element> scalars = given;
   for (std::int64_t i = 0; i < count; ++i) {
     Element value = parameter[i];
@@ -82,15 +87,16 @@ void adam_loop(Element* __restrict parameter, const Element* __restrict gradient
 }
 
 template <Decay decay, bool amsgrad, typename Element>
-void adam_with(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum, std::int64_t count,
-               const AdamScalars<Element>& scalars) {
-  const auto loop = scalars.rate1 < Element{0.5} ? adam_loop<decay, amsgrad, true, Element> : adam_loop<decay, amsgrad, false, Element>;
+void adam_with(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum,
+               std::int64_t count, const AdamScalars<Element>& scalars) {
+  const auto loop = scalars.rate1 < Element{0.5} ? adam_loop<decay, amsgrad, true, Element>
+                                                 : adam_loop<decay, amsgrad, false, Element>;
   loop(parameter, gradient, average, square, maximum, count, scalars);
 }
 
 template <bool amsgrad, typename Element>
-void adam_decaying(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum, std::int64_t count,
-                   const AdamScalars<Element>& scalars) {
+void adam_decaying(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum,
+                   std::int64_t count, const AdamScalars<Element>& scalars) {
   auto* chosen = adam_with<Decay::kNone, amsgrad, Element>;
   if (scalars.decoupled) {
     chosen = adam_with<Decay::kParameter, amsgrad, Element>;
@@ -101,8 +107,8 @@ void adam_decaying(Element* parameter, const Element* gradient, Element* average
 }
 
 template <typename Element>
-void adam(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum, std::int64_t count,
-          const AdamScalars<Element>& scalars) {
+void adam(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum,
+          std::int64_t count, const AdamScalars<Element>& scalars) {
   auto* chosen = maximum != nullptr ? adam_decaying<true, Element> : adam_decaying<false, Element>;
   chosen(parameter, gradient, average, square, maximum, count, scalars);
 }

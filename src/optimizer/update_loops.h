@@ -34,9 +34,10 @@ struct AdamScalars {
 
 template <typename Element>
 struct UpdateLoops {
-  void (*sgd)(Element* parameter, const Element* gradient, Element* buffer, std::int64_t count, const SgdScalars<Element>& scalars);
-  void (*adam)(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum, std::int64_t count,
-               const AdamScalars<Element>& scalars);
+  void (*sgd)(Element* parameter, const Element* gradient, Element* buffer, std::int64_t count,
+              const SgdScalars<Element>& scalars);
+  void (*adam)(Element* parameter, const Element* gradient, Element* average, Element* square, Element* maximum,
+               std::int64_t count, const AdamScalars<Element>& scalars);
 };
 
 namespace portable {
