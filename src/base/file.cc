@@ -71,7 +71,8 @@ Error file_error(const std::filesystem::path& path, std::string_view verb, int e
   if (error_number == ENOENT || error_number == ENOTDIR) {
     const bool writing = verb != "read";
     return Error{writing ? ErrorCode::kInvalidInput : ErrorCode::kNotFound,
-                 path.string() + (writing ? ": cannot " + std::string(verb) + ": its directory does not exist" : ": no such file")};
+                 path.string() +
+                     (writing ? ": cannot " + std::string(verb) + ": its directory does not exist" : ": no such file")};
   }
   return Error{ErrorCode::kFailed,
                path.string() + ": cannot " + std::string(verb) + ": " + std::generic_category().message(error_number)};
@@ -84,8 +85,8 @@ Result<std::string> read_file(const std::filesystem::path& path, std::uint64_t l
   }
   TESSER_ASSIGN_OR_RETURN(const std::uint64_t size, regular_size(path, descriptor.get()));
   if (size > largest) {
-    return invalid_input(path.string() + ": has " + std::to_string(size) + " bytes, at most " + std::to_string(largest) +
-                         " are accepted");
+    return invalid_input(path.string() + ": has " + std::to_string(size) + " bytes, at most " +
+                         std::to_string(largest) + " are accepted");
   }
   std::string contents(size, '\0');
   std::size_t done = 0;

@@ -1,6 +1,7 @@
 // The operating system's files: read, map, and write so that no partial file is ever left under a final name.
 //
-// Every error names the path and the operating system's reason in words. Functions block on the disk; they may be called from any thread.
+// Every error names the path and the operating system's reason in words. Functions block on the disk; they may be
+// called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,13 @@
 
 namespace tesser {
 
-// Whole contents of a regular file. kNotFound when it does not exist, kInvalidInput when it is larger than `largest` bytes or no regular file.
+// Whole contents of a regular file. kNotFound when it does not exist, kInvalidInput when it is larger than `largest`
+// bytes or no regular file.
 Result<std::string> read_file(const std::filesystem::path& path, std::uint64_t largest = std::uint64_t{1} << 31);
 
-// A regular file mapped read-only; move-only. An empty file has no bytes. The file must not be cut short while it is mapped: the process
-// would get SIGBUS. Files of this project are only ever replaced by renaming, which leaves a mapping as it was.
+// A regular file mapped read-only; move-only. An empty file has no bytes. The file must not be cut short while it is
+// mapped: the process would get SIGBUS. Files of this project are only ever replaced by renaming, which leaves a
+// mapping as it was.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::filesystem::path& path);
@@ -34,9 +37,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// A file that appears under its name complete or not at all; move-only. It is written beside its final name (NAME.partial-PID-N) and
-// renamed by commit(), which replaces an existing file. Without commit() the destructor removes it. A process that is killed leaves
-// the partial file behind, under that name.
+// A file that appears under its name complete or not at all; move-only. It is written beside its final name
+// (NAME.partial-PID-N) and renamed by commit(), which replaces an existing file. Without commit() the destructor
+// removes it. A process that is killed leaves the partial file behind, under that name.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(std::filesystem::path path);

@@ -192,13 +192,27 @@ void append_json_string(std::string& text, std::string_view string) {
   text += '"';
   for (const char character : string) {
     switch (character) {
-      case '"': text += "\\\""; break;
-      case '\\': text += "\\\\"; break;
-      case '\n': text += "\\n"; break;
-      case '\r': text += "\\r"; break;
-      case '\t': text += "\\t"; break;
-      case '\b': text += "\\b"; break;
-      case '\f': text += "\\f"; break;
+      case '"':
+        text += "\\\"";
+        break;
+      case '\\':
+        text += "\\\\";
+        break;
+      case '\n':
+        text += "\\n";
+        break;
+      case '\r':
+        text += "\\r";
+        break;
+      case '\t':
+        text += "\\t";
+        break;
+      case '\b':
+        text += "\\b";
+        break;
+      case '\f':
+        text += "\\f";
+        break;
       default:
         if (static_cast<unsigned char>(character) < 0x20) {
           text += "\\u00";
@@ -221,7 +235,8 @@ void append_json_float(std::string& text, double number) {
   const std::string_view scientific(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
   const std::size_t exponent_place = scientific.find('e');
   int exponent = 0;
-  const char* const exponent_begin = scientific.data() + exponent_place + (scientific[exponent_place + 1] == '+' ? 2 : 1);
+  const char* const exponent_begin =
+      scientific.data() + exponent_place + (scientific[exponent_place + 1] == '+' ? 2 : 1);
   std::from_chars(exponent_begin, end, exponent);
   if (exponent < -4 || exponent >= 16) {
     text += scientific;

@@ -1,7 +1,8 @@
 // JSON values, read strictly and written deterministically.
 //
-// Strict: UTF-8 text with nothing after the value, no key twice in an object, integers inside 64 bits with sign, floats finite, nesting and the number
-// of values bounded, so that no input makes the reader overflow its stack or fill the memory.
+// Strict: UTF-8 text with nothing after the value, no key twice in an object, integers inside 64 bits with sign, floats
+// finite, nesting and the number of values bounded, so that no input makes the reader overflow its stack or fill the
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,7 @@ class Json {
 
   Json() = default;
   template <typename T>
-    requires(!std::is_same_v<T, Json>)
-  explicit Json(T value) : value_(std::move(value)) {}
+  requires(!std::is_same_v<T, Json>) explicit Json(T value) : value_(std::move(value)) {}
 
   // The content as this type, or nullptr when it is of another.
   template <typename T>
@@ -54,10 +54,11 @@ struct JsonLimits {
 // Errors have code kInvalidInput and say where in the text and why: "line 3, column 7: ...", "nodes[17]: ...".
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
-// Appends a JSON string with its quotes. Escapes only the quote, the backslash and control characters; everything else stays UTF-8.
+// Appends a JSON string with its quotes. Escapes only the quote, the backslash and control characters; everything else
+// stays UTF-8.
 void append_json_string(std::string& text, std::string_view string);
-// Appends the shortest decimal that reads back as the same number, always with a point or an exponent, in the form of Python's repr(): 0.1, 1e-08,
-// 100000.0. The number must be finite.
+// Appends the shortest decimal that reads back as the same number, always with a point or an exponent, in the form of
+// Python's repr(): 0.1, 1e-08, 100000.0. The number must be finite.
 void append_json_float(std::string& text, double number);
 
 std::string json_string(std::string_view string);

@@ -1,7 +1,7 @@
 // Expected failures as values.
 //
-// A function that can fail for reasons outside the program (files, input, peers, memory) returns Result<T>. Broken invariants abort through
-// TESSER_CHECK (base/check.h). No exception crosses a folder's interface.
+// A function that can fail for reasons outside the program (files, input, peers, memory) returns Result<T>. Broken
+// invariants abort through TESSER_CHECK (base/check.h). No exception crosses a folder's interface.
 #pragma once
 
 #include <string>
@@ -42,20 +42,20 @@ inline int exit_code(const Error& error) { return error.code == ErrorCode::kFail
 }  // namespace tesser
 
 // Evaluates an expression of type Result<T>; returns its error from the enclosing function, or else yields nothing.
-#define TESSER_RETURN_IF_ERROR(expression)                                    \
-  do {                                                                        \
-    if (auto tesser_result = (expression); !tesser_result.has_value()) {      \
+#define TESSER_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                          \
+    if (auto tesser_result = (expression); !tesser_result.has_value()) {        \
       return tl::unexpected<::tesser::Error>(std::move(tesser_result.error())); \
-    }                                                                         \
+    }                                                                           \
   } while (false)
 
 #define TESSER_CONCATENATE_INNER(a, b) a##b
 #define TESSER_CONCATENATE(a, b) TESSER_CONCATENATE_INNER(a, b)
 
 // TESSER_ASSIGN_OR_RETURN(auto x, make_x()): declares x from the value, or returns the error.
-#define TESSER_ASSIGN_OR_RETURN(declaration, expression)                                              \
-  auto TESSER_CONCATENATE(tesser_result_, __LINE__) = (expression);                                   \
-  if (!TESSER_CONCATENATE(tesser_result_, __LINE__).has_value()) {                                    \
+#define TESSER_ASSIGN_OR_RETURN(declaration, expression)                                                     \
+  auto TESSER_CONCATENATE(tesser_result_, __LINE__) = (expression);                                          \
+  if (!TESSER_CONCATENATE(tesser_result_, __LINE__).has_value()) {                                           \
     return tl::unexpected<::tesser::Error>(std::move(TESSER_CONCATENATE(tesser_result_, __LINE__).error())); \
-  }                                                                                                   \
+  }                                                                                                          \
   declaration = std::move(*TESSER_CONCATENATE(tesser_result_, __LINE__))

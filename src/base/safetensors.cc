@@ -46,7 +46,9 @@ std::optional<std::vector<std::int64_t>> counts(const Json* json) {
 }
 
 Result<SafetensorsEntry> parse_entry(const std::string& name, const Json& json, std::uint64_t data_bytes) {
-  const auto refuse = [&](const std::string& reason) { return invalid_input("tensor " + json_string(name.substr(0, 200)) + ": " + reason); };
+  const auto refuse = [&](const std::string& reason) {
+    return invalid_input("tensor " + json_string(name.substr(0, 200)) + ": " + reason);
+  };
   SafetensorsEntry entry;
   entry.name = name;
   if (json.object() == nullptr || json.object()->size() != 3) {
@@ -77,12 +79,12 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const Json& json, 
   const auto begin = static_cast<std::uint64_t>((*offsets)[0]);
   const auto end = static_cast<std::uint64_t>((*offsets)[1]);
   if (begin > end || end > data_bytes) {
-    return refuse("lies at bytes " + std::to_string(begin) + " to " + std::to_string(end) + " of " + std::to_string(data_bytes) +
-                  "; the file is cut short or damaged");
+    return refuse("lies at bytes " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
+                  std::to_string(data_bytes) + "; the file is cut short or damaged");
   }
   if (end - begin != static_cast<std::uint64_t>(*bytes)) {
-    return refuse("has " + std::to_string(end - begin) + " bytes, but " + type_text(entry.dtype, entry.shape) + " needs " +
-                  std::to_string(*bytes));
+    return refuse("has " + std::to_string(end - begin) + " bytes, but " + type_text(entry.dtype, entry.shape) +
+                  " needs " + std::to_string(*bytes));
   }
   entry.offset = begin;
   entry.bytes = end - begin;
@@ -122,7 +124,8 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries, const Safe
     for (std::size_t index = 0; index < entry.shape.size(); ++index) {
       text += (index == 0 ? "" : ",") + std::to_string(entry.shape[index]);
     }
-    text += "],\"data_offsets\":[" + std::to_string(entry.offset) + "," + std::to_string(entry.offset + entry.bytes) + "]}";
+    text +=
+        "],\"data_offsets\":[" + std::to_string(entry.offset) + "," + std::to_string(entry.offset + entry.bytes) + "]}";
   }
   text += '}';
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
@@ -133,13 +136,14 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries, const Safe
 
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file) {
   if (file.size() < kLengthBytes) {
-    return invalid_input("is no safetensors file: it has " + std::to_string(file.size()) + " bytes, too few for a header");
+    return invalid_input("is no safetensors file: it has " + std::to_string(file.size()) +
+                         " bytes, too few for a header");
   }
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof(length));
   if (length > kLargestHeader) {
-    return invalid_input("is no safetensors file: it claims a header of " + std::to_string(length) + " bytes, at most " +
-                         std::to_string(kLargestHeader) + " are allowed");
+    return invalid_input("is no safetensors file: it claims a header of " + std::to_string(length) +
+                         " bytes, at most " + std::to_string(kLargestHeader) + " are allowed");
   }
   if (length > file.size() - kLengthBytes) {
     return invalid_input("is cut short: its header has " + std::to_string(length) + " bytes, the whole file " +
@@ -170,13 +174,15 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
   std::uint64_t end = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.offset != end) {
-      return invalid_input("tensor " + json_string(entry.name.substr(0, 200)) + ": begins at byte " + std::to_string(entry.offset) + ", but the tensor before it ends at byte " +
+      return invalid_input("tensor " + json_string(entry.name.substr(0, 200)) + ": begins at byte " +
+                           std::to_string(entry.offset) + ", but the tensor before it ends at byte " +
                            std::to_string(end));
     }
     end = entry.offset + entry.bytes;
   }
   if (end != data_bytes) {
-    return invalid_input("has " + std::to_string(data_bytes) + " bytes of data, but its tensors only " + std::to_string(end));
+    return invalid_input("has " + std::to_string(data_bytes) + " bytes of data, but its tensors only " +
+                         std::to_string(end));
   }
   return header;
 }
@@ -213,7 +219,8 @@ SafetensorsWriter::SafetensorsWriter(AtomicFile file, std::vector<SafetensorsEnt
   }
 }
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
+                                                    std::vector<SafetensorsEntry> entries,
                                                     const SafetensorsMetadata& metadata) {
   // Larger elements first: every tensor is aligned to its elements without gaps, which the format does not allow.
   std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
@@ -244,8 +251,9 @@ Result<void> SafetensorsWriter::write(const std::string& name, const TensorView&
   const auto found = places_.find(name);
   TESSER_CHECK(found != places_.end(), "tensor " + name + ", which was not announced");
   const SafetensorsEntry& entry = entries_[found->second];
-  TESSER_CHECK(entry.dtype == tensor.dtype && entry.shape == tensor.shape,
-               type_text(tensor.dtype, tensor.shape) + " for " + name + ", announced as " + type_text(entry.dtype, entry.shape));
+  TESSER_CHECK(
+      entry.dtype == tensor.dtype && entry.shape == tensor.shape,
+      type_text(tensor.dtype, tensor.shape) + " for " + name + ", announced as " + type_text(entry.dtype, entry.shape));
   TESSER_RETURN_IF_ERROR(file_.write_at(data_begin_ + entry.offset, tensor.data, entry.bytes));
   written_[found->second] = true;
   return {};
@@ -253,7 +261,8 @@ Result<void> SafetensorsWriter::write(const std::string& name, const TensorView&
 
 Result<void> SafetensorsWriter::commit() {
   const auto missing = std::find(written_.begin(), written_.end(), false);
-  TESSER_CHECK(missing == written_.end(), "no bytes for " + entries_[static_cast<std::size_t>(missing - written_.begin())].name);
+  TESSER_CHECK(missing == written_.end(),
+               "no bytes for " + entries_[static_cast<std::size_t>(missing - written_.begin())].name);
   return file_.commit();
 }
 

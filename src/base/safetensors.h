@@ -1,7 +1,8 @@
-// Files of named tensors in the safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes without gaps.
+// Files of named tensors in the safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes
+// without gaps.
 //
-// The reader is strict: what a header claims is checked against the file before anything is handed out. The writer's files are deterministic (the
-// same tensors give the same bytes), aligned, and appear complete or not at all.
+// The reader is strict: what a header claims is checked against the file before anything is handed out. The writer's
+// files are deterministic (the same tensors give the same bytes), aligned, and appear complete or not at all.
 #pragma once
 
 #include <cstddef>
@@ -50,15 +51,16 @@ class SafetensorsFile {
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr when there is none
 
-  // The tensor's bytes inside the mapping, valid for this object's life. Files of other writers may hold tensors at any address: copy them, do not
-  // read elements through the pointer unless it is aligned.
+  // The tensor's bytes inside the mapping, valid for this object's life. Files of other writers may hold tensors at any
+  // address: copy them, do not read elements through the pointer unless it is aligned.
   TensorView view(const SafetensorsEntry& entry) const;
 
  private:
   std::filesystem::path path_;
   MappedFile file_;
   SafetensorsHeader header_;
-  std::unordered_map<std::string_view, std::size_t> places_;  // of entries by name; the views point into header_.entries' strings
+  std::unordered_map<std::string_view, std::size_t>
+      places_;  // of entries by name; the views point into header_.entries' strings
 };
 
 // Writes tensors one at a time, in any order, into a file whose header is known from the start; move-only.

@@ -25,19 +25,20 @@ enum class DType : std::uint8_t {
 
 using Shape = std::vector<std::int64_t>;
 
-std::size_t element_size(DType dtype);                         // bytes
-std::string_view dtype_name(DType dtype);                      // "float32"
-std::optional<DType> dtype_from_name(std::string_view name);   // nothing for an unknown name
+std::size_t element_size(DType dtype);                        // bytes
+std::string_view dtype_name(DType dtype);                     // "float32"
+std::optional<DType> dtype_from_name(std::string_view name);  // nothing for an unknown name
 bool is_floating(DType dtype);
 
 // Product of the dimensions; 1 for a scalar. The shape must not overflow (graph::verify refuses such shapes).
 std::int64_t element_count(const Shape& shape);
 
-// Bytes of such a tensor; nothing when a dimension is negative or the product of the dimensions other than 0 and the element size does not fit 63 bits.
+// Bytes of such a tensor; nothing when a dimension is negative or the product of the dimensions other than 0 and the
+// element size does not fit 63 bits.
 std::optional<std::int64_t> checked_bytes(DType dtype, const Shape& shape);
 
-std::string shape_text(const Shape& shape);               // "[8, 3]"
-std::string type_text(DType dtype, const Shape& shape);   // "float32[8, 3]"
+std::string shape_text(const Shape& shape);              // "[8, 3]"
+std::string type_text(DType dtype, const Shape& shape);  // "float32[8, 3]"
 
 // Row-major, contiguous memory that the view does not own.
 struct TensorView {

@@ -14,8 +14,9 @@ namespace tesser::graph {
 // The text as a JSON string for a message, cut when it is long.
 std::string brief(std::string_view text);
 
-// Keys are taken one by one; finish() refuses those nobody took. The first defect is kept in `error`, with `where` before it; from then on getters return
-// values without meaning, so a caller may read a whole entry and look at `error` once.
+// Keys are taken one by one; finish() refuses those nobody took. The first defect is kept in `error`, with `where`
+// before it; from then on getters return values without meaning, so a caller may read a whole entry and look at `error`
+// once.
 class EntryReader {
  public:
   EntryReader(const Json& entry, std::string where, std::optional<std::string>& error);

@@ -8,9 +8,10 @@ namespace {
 // Each in the order of its enumeration.
 constexpr std::array<std::string_view, 2> kKinds{"step", "forward"};
 constexpr std::array<std::string_view, 4> kPhases{"forward", "backward", "clip", "update"};
-constexpr std::array<std::string_view, 9> kRoles{"parameter",     "optimizer_state", "buffer",   "batch",       "step",
-                                                 "learning_rate", "seed",            "constant", "intermediate"};
-constexpr std::array<std::string_view, 6> kScheduleKinds{"constant", "step", "linear", "cosine", "one_cycle", "sequence"};
+constexpr std::array<std::string_view, 9> kRoles{
+    "parameter", "optimizer_state", "buffer", "batch", "step", "learning_rate", "seed", "constant", "intermediate"};
+constexpr std::array<std::string_view, 6> kScheduleKinds{"constant", "step",      "linear",
+                                                         "cosine",   "one_cycle", "sequence"};
 
 template <typename Enumeration, std::size_t size>
 std::optional<Enumeration> from_name(const std::array<std::string_view, size>& names, std::string_view name) {

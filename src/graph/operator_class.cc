@@ -18,35 +18,138 @@ const Classes& classes() {
         all.emplace(name, kind);
       }
     };
-    put(OperatorClass::kView,
-        {"aten::view", "aten::_unsafe_view", "aten::reshape", "aten::_reshape_alias", "aten::flatten", "aten::unflatten", "aten::view_as",
-         "aten::t", "aten::transpose", "aten::permute", "aten::expand", "aten::expand_as", "aten::slice", "aten::narrow",
-         "aten::select", "aten::unbind", "aten::split", "aten::split_with_sizes", "aten::chunk", "aten::squeeze", "aten::unsqueeze",
-         "aten::detach", "aten::alias", "aten::contiguous", "aten::lift_fresh"});
-    put(OperatorClass::kMovement,
-        {"aten::clone", "aten::_to_copy", "aten::copy", "aten::lift_fresh_copy", "aten::zeros", "aten::zeros_like", "aten::ones",
-         "aten::ones_like", "aten::full", "aten::full_like", "aten::empty", "aten::empty_like", "aten::new_zeros", "aten::new_ones",
-         "aten::new_full", "aten::new_empty", "aten::scalar_tensor", "aten::arange", "aten::eye", "aten::tril", "aten::triu", "aten::fill",
-         "aten::cat", "aten::stack", "aten::repeat", "aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::flip",
-         "aten::roll", "aten::constant_pad_nd", "aten::slice_scatter", "aten::select_scatter", "aten::slice_backward",
-         "aten::select_backward", "aten::split_with_sizes_copy", "aten::unfold_backward", "aten::pixel_shuffle", "aten::upsample_nearest2d",
-         "aten::one_hot", "aten::scatter", "aten::bernoulli"});
-    put(OperatorClass::kElementwise,
-        {"aten::abs", "aten::add", "aten::addcdiv", "aten::addcmul", "aten::bitwise_and", "aten::bitwise_not", "aten::bitwise_or",
-         "aten::ceil", "aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::cos", "aten::div", "aten::elu", "aten::elu_backward",
-         "aten::eq", "aten::erf", "aten::exp", "aten::expm1", "aten::floor", "aten::floor_divide", "aten::fmod", "aten::ge", "aten::gelu",
-         "aten::gelu_backward", "aten::gt", "aten::hardsigmoid", "aten::hardsigmoid_backward", "aten::hardswish",
-         "aten::hardswish_backward", "aten::hardtanh", "aten::hardtanh_backward", "aten::isnan", "aten::le", "aten::leaky_relu",
-         "aten::leaky_relu_backward", "aten::lerp", "aten::log", "aten::log1p", "aten::log_sigmoid_backward", "aten::logical_and",
-         "aten::logical_not", "aten::logical_or", "aten::lt", "aten::masked_fill", "aten::maximum", "aten::minimum", "aten::mish",
-         "aten::mish_backward", "aten::mul", "aten::ne", "aten::neg", "aten::pow", "aten::reciprocal", "aten::relu", "aten::remainder",
-         "aten::round", "aten::rsqrt", "aten::rsub", "aten::sgn", "aten::sigmoid", "aten::sigmoid_backward", "aten::sign", "aten::silu",
-         "aten::silu_backward", "aten::sin", "aten::softplus", "aten::softplus_backward", "aten::sqrt", "aten::square", "aten::sub",
-         "aten::tanh", "aten::tanh_backward", "aten::threshold", "aten::threshold_backward", "aten::where", "tesser::dropout",
-         "tesser::fused"});
+    put(OperatorClass::kView, {"aten::view",      "aten::_unsafe_view",     "aten::reshape", "aten::_reshape_alias",
+                               "aten::flatten",   "aten::unflatten",        "aten::view_as", "aten::t",
+                               "aten::transpose", "aten::permute",          "aten::expand",  "aten::expand_as",
+                               "aten::slice",     "aten::narrow",           "aten::select",  "aten::unbind",
+                               "aten::split",     "aten::split_with_sizes", "aten::chunk",   "aten::squeeze",
+                               "aten::unsqueeze", "aten::detach",           "aten::alias",   "aten::contiguous",
+                               "aten::lift_fresh"});
+    put(OperatorClass::kMovement, {"aten::clone",
+                                   "aten::_to_copy",
+                                   "aten::copy",
+                                   "aten::lift_fresh_copy",
+                                   "aten::zeros",
+                                   "aten::zeros_like",
+                                   "aten::ones",
+                                   "aten::ones_like",
+                                   "aten::full",
+                                   "aten::full_like",
+                                   "aten::empty",
+                                   "aten::empty_like",
+                                   "aten::new_zeros",
+                                   "aten::new_ones",
+                                   "aten::new_full",
+                                   "aten::new_empty",
+                                   "aten::scalar_tensor",
+                                   "aten::arange",
+                                   "aten::eye",
+                                   "aten::tril",
+                                   "aten::triu",
+                                   "aten::fill",
+                                   "aten::cat",
+                                   "aten::stack",
+                                   "aten::repeat",
+                                   "aten::embedding",
+                                   "aten::gather",
+                                   "aten::index",
+                                   "aten::index_select",
+                                   "aten::flip",
+                                   "aten::roll",
+                                   "aten::constant_pad_nd",
+                                   "aten::slice_scatter",
+                                   "aten::select_scatter",
+                                   "aten::slice_backward",
+                                   "aten::select_backward",
+                                   "aten::split_with_sizes_copy",
+                                   "aten::unfold_backward",
+                                   "aten::pixel_shuffle",
+                                   "aten::upsample_nearest2d",
+                                   "aten::one_hot",
+                                   "aten::scatter",
+                                   "aten::bernoulli"});
+    put(OperatorClass::kElementwise, {"aten::abs",
+                                      "aten::add",
+                                      "aten::addcdiv",
+                                      "aten::addcmul",
+                                      "aten::bitwise_and",
+                                      "aten::bitwise_not",
+                                      "aten::bitwise_or",
+                                      "aten::ceil",
+                                      "aten::clamp",
+                                      "aten::clamp_max",
+                                      "aten::clamp_min",
+                                      "aten::cos",
+                                      "aten::div",
+                                      "aten::elu",
+                                      "aten::elu_backward",
+                                      "aten::eq",
+                                      "aten::erf",
+                                      "aten::exp",
+                                      "aten::expm1",
+                                      "aten::floor",
+                                      "aten::floor_divide",
+                                      "aten::fmod",
+                                      "aten::ge",
+                                      "aten::gelu",
+                                      "aten::gelu_backward",
+                                      "aten::gt",
+                                      "aten::hardsigmoid",
+                                      "aten::hardsigmoid_backward",
+                                      "aten::hardswish",
+                                      "aten::hardswish_backward",
+                                      "aten::hardtanh",
+                                      "aten::hardtanh_backward",
+                                      "aten::isnan",
+                                      "aten::le",
+                                      "aten::leaky_relu",
+                                      "aten::leaky_relu_backward",
+                                      "aten::lerp",
+                                      "aten::log",
+                                      "aten::log1p",
+                                      "aten::log_sigmoid_backward",
+                                      "aten::logical_and",
+                                      "aten::logical_not",
+                                      "aten::logical_or",
+                                      "aten::lt",
+                                      "aten::masked_fill",
+                                      "aten::maximum",
+                                      "aten::minimum",
+                                      "aten::mish",
+                                      "aten::mish_backward",
+                                      "aten::mul",
+                                      "aten::ne",
+                                      "aten::neg",
+                                      "aten::pow",
+                                      "aten::reciprocal",
+                                      "aten::relu",
+                                      "aten::remainder",
+                                      "aten::round",
+                                      "aten::rsqrt",
+                                      "aten::rsub",
+                                      "aten::sgn",
+                                      "aten::sigmoid",
+                                      "aten::sigmoid_backward",
+                                      "aten::sign",
+                                      "aten::silu",
+                                      "aten::silu_backward",
+                                      "aten::sin",
+                                      "aten::softplus",
+                                      "aten::softplus_backward",
+                                      "aten::sqrt",
+                                      "aten::square",
+                                      "aten::sub",
+                                      "aten::tanh",
+                                      "aten::tanh_backward",
+                                      "aten::threshold",
+                                      "aten::threshold_backward",
+                                      "aten::where",
+                                      "tesser::dropout",
+                                      "tesser::fused"});
     put(OperatorClass::kContraction,
-        {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv", "aten::dot", "aten::matmul", "aten::linear",
-         "aten::convolution", "aten::convolution_backward", "aten::_scaled_dot_product_flash_attention_for_cpu",
+        {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv", "aten::dot",
+         "aten::matmul", "aten::linear", "aten::convolution", "aten::convolution_backward",
+         "aten::_scaled_dot_product_flash_attention_for_cpu",
          "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "aten::_scaled_dot_product_flash_attention",
          "aten::_scaled_dot_product_flash_attention_backward", "aten::_scaled_dot_product_efficient_attention",
          "aten::_scaled_dot_product_efficient_attention_backward", "aten::scaled_dot_product_attention"});
@@ -90,15 +193,16 @@ std::int64_t product_operations(const Program& program, const Node& node, std::s
   return multiply({2, program.value(node.outputs[0]).elements(), last_dimension(*factor)});
 }
 
-// A convolution from `input` to `output`: each element of the smaller side meets the whole filter of one channel of the other.
+// A convolution from `input` to `output`: each element of the smaller side meets the whole filter of one channel of the
+// other.
 std::int64_t convolution_operations(const Value& input, const Value& output, const Value& weight, bool transposed) {
   const std::int64_t filters = weight.shape.empty() ? 1 : std::max<std::int64_t>(weight.shape[0], 1);
   return multiply({2, transposed ? input.elements() : output.elements(), weight.elements() / filters});
 }
 
 std::int64_t contraction_operations(const Program& program, const Node& node, std::string_view name) {
-  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "aten::dot" || name == "aten::matmul" ||
-      name == "aten::linear") {
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "aten::dot" ||
+      name == "aten::matmul" || name == "aten::linear") {
     return product_operations(program, node, 0);
   }
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv") {
@@ -136,8 +240,8 @@ std::int64_t contraction_operations(const Program& program, const Node& node, st
   }
   const std::int64_t rows = query->elements() / query->shape.back();
   const std::int64_t keys = key->shape[key->shape.size() - 2];
-  const std::int64_t width = backward ? 3 * query->shape.back() + 2 * last_dimension(*value)
-                                      : query->shape.back() + last_dimension(*value);
+  const std::int64_t width =
+      backward ? 3 * query->shape.back() + 2 * last_dimension(*value) : query->shape.back() + last_dimension(*value);
   return multiply({2, rows, keys, width});
 }
 

@@ -21,9 +21,9 @@ std::string_view base_name(std::string_view op);
 
 OperatorClass operator_class(std::string_view op);
 
-// Floating-point operations of one node: two for each multiplication with its addition in contractions (both halves of causal attention are counted, a
-// backward attention computes its scores again), one an element of the largest argument or result elsewhere, none for views and movement.
-// Saturates at the largest std::int64_t.
+// Floating-point operations of one node: two for each multiplication with its addition in contractions (both halves of
+// causal attention are counted, a backward attention computes its scores again), one an element of the largest argument
+// or result elsewhere, none for views and movement. Saturates at the largest std::int64_t.
 std::int64_t floating_point_operations(const Program& program, const Node& node);
 
 }  // namespace tesser::graph

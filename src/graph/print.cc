@@ -87,9 +87,13 @@ std::string input_text(const Program& program, const Value& value) {
   return text;
 }
 
+}  // namespace
+
 std::string schedule_text(const Schedule& schedule) {
   std::string text(schedule_kind_name(schedule.kind));
-  const auto number = [&text](const char* key, double value) { text += std::string(" ") + key + " " + number_text(value); };
+  const auto number = [&text](const char* key, double value) {
+    text += std::string(" ") + key + " " + number_text(value);
+  };
   const auto integer = [&text](const char* key, std::int64_t value) {
     text += std::string(" ") + key + " " + std::to_string(value);
   };
@@ -130,8 +134,6 @@ std::string schedule_text(const Schedule& schedule) {
   }
   return text;
 }
-
-}  // namespace
 
 std::string print_node(const Program& program, const Node& node) {
   std::string results;

@@ -13,4 +13,7 @@ std::string print(const Program& program);
 // One node as print() shows it, without a line end.
 std::string print_node(const Program& program, const Node& node);
 
+// "cosine rate 0.001 minimum 0.0 steps 1000"
+std::string schedule_text(const Schedule& schedule);
+
 }  // namespace tesser::graph

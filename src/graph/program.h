@@ -1,7 +1,7 @@
 // A training step or forward pass in single-assignment form, as docs/formats/program.md describes it.
 //
-// Program is a plain value: copy it, change it, verify() it again. Indices (ValueId, NodeId) are positions in `values` and `nodes`.
-// Not thread-safe for writing; any number of threads may read.
+// Program is a plain value: copy it, change it, verify() it again. Indices (ValueId, NodeId) are positions in `values`
+// and `nodes`. Not thread-safe for writing; any number of threads may read.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct Enumerator {
   std::string name;
   bool operator==(const Enumerator&) const = default;
 };
-using Argument = std::variant<None, ValueRef, std::vector<ValueRef>, bool, std::int64_t, double, std::string, Enumerator,
-                              std::vector<std::int64_t>, std::vector<double>, std::vector<bool>>;
+using Argument = std::variant<None, ValueRef, std::vector<ValueRef>, bool, std::int64_t, double, std::string,
+                              Enumerator, std::vector<std::int64_t>, std::vector<double>, std::vector<bool>>;
 // An empty JSON list is read as an empty std::vector<std::int64_t>.
 
 struct Value {
@@ -101,14 +101,14 @@ struct Schedule {
   enum class Kind : std::uint8_t { kConstant, kStep, kLinear, kCosine, kOneCycle, kSequence };
   Kind kind = Kind::kConstant;
   double rate = 0;
-  std::int64_t every = 1;          // step
-  double factor = 1;               // step
-  double start = 1, end = 1;       // linear
-  std::int64_t steps = 1;          // linear, cosine, one_cycle
-  double minimum = 0;              // cosine
+  std::int64_t every = 1;                                  // step
+  double factor = 1;                                       // step
+  double start = 1, end = 1;                               // linear
+  std::int64_t steps = 1;                                  // linear, cosine, one_cycle
+  double minimum = 0;                                      // cosine
   double maximum = 0, initial = 0, final = 0, rise = 0.3;  // one_cycle
-  bool cosine_anneal = true;       // one_cycle
-  std::vector<Schedule> parts;     // sequence
+  bool cosine_anneal = true;                               // one_cycle
+  std::vector<Schedule> parts;                             // sequence
   std::vector<std::int64_t> milestones;
 
   double at(std::int64_t step) const;
@@ -120,7 +120,7 @@ struct Program {
   std::string producer;
   std::int64_t first_step = 0;
   std::vector<Schedule> schedules;
-  std::vector<Value> values;     // inputs first, in file order, then results in node order
+  std::vector<Value> values;  // inputs first, in file order, then results in node order
   std::vector<ValueId> inputs;
   std::vector<Node> nodes;
   ValueId loss = kNone;

@@ -1,6 +1,7 @@
 // Reads programs in the format of docs/formats/program.md, strictly: whatever is accepted has also passed verify().
 //
-// Errors name the file, the node or entry, and the reason: kNotFound when there is no such file, kInvalidInput for what it holds.
+// Errors name the file, the node or entry, and the reason: kNotFound when there is no such file, kInvalidInput for what
+// it holds.
 #pragma once
 
 #include <filesystem>

@@ -12,7 +12,8 @@ double cosine_between(double from, double to, double part) {
   return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * part));
 }
 
-// As torch.optim.lr_scheduler.OneCycleLR with two phases: up until step rise * steps - 1, then down until step steps - 1.
+// As torch.optim.lr_scheduler.OneCycleLR with two phases: up until step rise * steps - 1, then down until step steps
+// - 1.
 double one_cycle(const Schedule& schedule, std::int64_t step) {
   const double peak = schedule.rise * static_cast<double>(schedule.steps) - 1;
   const double last = static_cast<double>(schedule.steps - 1);

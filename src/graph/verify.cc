@@ -241,7 +241,8 @@ bool is_operator_name(std::string_view op) {
 
 Defect Verifier::node_defect(const Node& node, NodeId id) {
   if (!is_operator_name(node.op)) {
-    return "operator " + node.op.substr(0, 100) + " is not of the form aten::NAME[.OVERLOAD] or tesser::NAME[.OVERLOAD]";
+    return "operator " + node.op.substr(0, 100) +
+           " is not of the form aten::NAME[.OVERLOAD] or tesser::NAME[.OVERLOAD]";
   }
   if (Defect defect = arguments_defect(node); defect.has_value()) {
     return defect;
@@ -304,9 +305,7 @@ Defect Verifier::arguments_defect(const Node& node) const {
   const auto readable = [this](ValueId id) { return in_range(id, defined_); };
   for (std::size_t place = 0; place < node.args.size(); ++place) {
     const Argument& argument = node.args[place];
-    const auto defect = [&](const std::string& reason) {
-      return "argument " + std::to_string(place) + " " + reason;
-    };
+    const auto defect = [&](const std::string& reason) { return "argument " + std::to_string(place) + " " + reason; };
     if (const auto* const reference = std::get_if<ValueRef>(&argument)) {
       if (!readable(reference->id)) {
         return defect("is value " + std::to_string(reference->id) + ", which no input or earlier node defines");
@@ -440,8 +439,7 @@ Defect Verifier::outputs_defect() {
     if (!is_value(output.value)) {
       return where + "names no value";
     }
-    if (const Value& value = program_.value(output.value);
-        value.dtype != state.dtype || value.shape != state.shape) {
+    if (const Value& value = program_.value(output.value); value.dtype != state.dtype || value.shape != state.shape) {
       return where + "its new value " + value.name + " is " + type_text(value.dtype, value.shape) +
              ", but the state value is " + type_text(state.dtype, state.shape);
     }

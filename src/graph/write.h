@@ -8,8 +8,8 @@
 
 namespace tesser::graph {
 
-// The canonical text of a verified program (docs/formats/program.md): the same program gives the same bytes, and reading them gives
-// the same program.
+// The canonical text of a verified program (docs/formats/program.md): the same program gives the same bytes, and
+// reading them gives the same program.
 std::string program_text(const Program& program);
 
 // Writes that text to a file, which appears complete or not at all.

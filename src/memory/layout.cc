@@ -13,7 +13,8 @@
 namespace tesser::memory {
 namespace {
 
-// Entries of placed blocks looked at, over all orders: bounds the time by a count, so that the result never depends on the machine.
+// Entries of placed blocks looked at, over all orders: bounds the time by a count, so that the result never depends on
+// the machine.
 constexpr std::int64_t kWork = 200'000'000;
 constexpr std::int64_t kWorkOfOneOrder = kWork / 4;
 constexpr int kImprovements = 64;
@@ -128,13 +129,14 @@ class Search {
     const std::vector<std::int64_t> offsets = sweep(blocks_, direction);
     std::int64_t total = 0;
     for (const std::int32_t index : all_) {
-      total = std::max(total, offsets[static_cast<std::size_t>(index)] + blocks_[static_cast<std::size_t>(index)].bytes);
+      total =
+          std::max(total, offsets[static_cast<std::size_t>(index)] + blocks_[static_cast<std::size_t>(index)].bytes);
     }
     keep(offsets, total, all_);
   }
 
-  // Each block into a gap between the blocks placed before it. Gives up when it gets no better than the best so far, or when the work is
-  // used up: stacks and sweeps have given a complete layout by then.
+  // Each block into a gap between the blocks placed before it. Gives up when it gets no better than the best so far, or
+  // when the work is used up: stacks and sweeps have given a complete layout by then.
   void fit(const Order& order, FitRule rule) {
     if (done()) {
       return;

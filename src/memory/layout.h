@@ -21,9 +21,10 @@ struct Layout {
   std::int64_t lower_bound = 0;       // most bytes live at one time: no layout needs less
 };
 
-// Finds offsets such that blocks whose lifetimes share a node never overlap, with a total close to the lower bound: several greedy orders are tried and
-// the best is kept. The same blocks give the same layout. 50,000 blocks take well under a second; with few blocks more orders are tried.
-// Aborts on negative sizes, lifetimes that end before they begin, and alignments that are no power of two.
+// Finds offsets such that blocks whose lifetimes share a node never overlap, with a total close to the lower bound:
+// several greedy orders are tried and the best is kept. The same blocks give the same layout. 50,000 blocks take well
+// under a second; with few blocks more orders are tried. Aborts on negative sizes, lifetimes that end before they
+// begin, and alignments that are no power of two.
 Layout place(std::span<const Block> blocks);
 
 }  // namespace tesser::memory

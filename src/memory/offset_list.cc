@@ -48,9 +48,10 @@ void OffsetList::keep(const Entry& entry) {
     chunks_.emplace_back();
   }
   // The last chunk that begins at or below the entry.
-  auto chunk = std::upper_bound(chunks_.begin(), chunks_.end(), entry.begin, [](std::int64_t begin, const Chunk& candidate) {
-    return !candidate.entries.empty() && begin < candidate.entries.front().begin;
-  });
+  auto chunk =
+      std::upper_bound(chunks_.begin(), chunks_.end(), entry.begin, [](std::int64_t begin, const Chunk& candidate) {
+        return !candidate.entries.empty() && begin < candidate.entries.front().begin;
+      });
   if (chunk != chunks_.begin()) {
     --chunk;
   }

@@ -18,10 +18,12 @@ enum class FitRule : std::uint8_t {
   kBest,   // the smallest one
 };
 
-// Kept in chunks with the hull of their lifetimes, so that inserting moves little and chunks of another time are skipped.
+// Kept in chunks with the hull of their lifetimes, so that inserting moves little and chunks of another time are
+// skipped.
 class OffsetList {
  public:
-  // Finds the block's place among those that live at the same time, keeps it and returns the offset. Adds the entries looked at to `work`.
+  // Finds the block's place among those that live at the same time, keeps it and returns the offset. Adds the entries
+  // looked at to `work`.
   std::int64_t insert(const Block& block, FitRule rule, std::int64_t& work);
 
  private:

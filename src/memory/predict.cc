@@ -10,7 +10,8 @@ std::vector<Block> arena_blocks(const Liveness& liveness) {
   std::vector<Block> blocks;
   for (const Storage& storage : liveness.storages) {
     if (!storage.is_input) {
-      blocks.push_back({align_up(storage.bytes, kArenaAlignment), storage.first_node, storage.last_node, kArenaAlignment});
+      blocks.push_back(
+          {align_up(storage.bytes, kArenaAlignment), storage.first_node, storage.last_node, kArenaAlignment});
     }
   }
   return blocks;

@@ -16,10 +16,10 @@ struct LiveValue {
 };
 
 struct MemoryPrediction {
-  std::int64_t state_bytes = 0;  // of all inputs: state, constants, batch, each rounded up to the alignment
-  std::int64_t arena_bytes = 0;  // for the results of nodes, as laid out by place()
-  std::int64_t peak_bytes = 0;   // both
-  std::int64_t live_bytes = 0;   // most bytes of results live at one time; no arena can be smaller
+  std::int64_t state_bytes = 0;            // of all inputs: state, constants, batch, each rounded up to the alignment
+  std::int64_t arena_bytes = 0;            // for the results of nodes, as laid out by place()
+  std::int64_t peak_bytes = 0;             // both
+  std::int64_t live_bytes = 0;             // most bytes of results live at one time; no arena can be smaller
   graph::NodeId peak_node = graph::kNone;  // the first node at which so many are live; kNone without nodes
   std::vector<LiveValue> live_at_peak;     // results live there, largest first; views count with the value they view
 };

@@ -35,7 +35,8 @@ void Skyline::raise(std::int32_t block, std::int64_t height) {
   raise(1, 0, times_, first, last, height);
 }
 
-std::int64_t Skyline::highest(std::size_t tree, std::size_t begin, std::size_t end, std::size_t first, std::size_t last) const {
+std::int64_t Skyline::highest(std::size_t tree, std::size_t begin, std::size_t end, std::size_t first,
+                              std::size_t last) const {
   if (last <= begin || end <= first) {
     return 0;
   }
@@ -43,7 +44,8 @@ std::int64_t Skyline::highest(std::size_t tree, std::size_t begin, std::size_t e
     return most_[tree];
   }
   const std::size_t middle = begin + (end - begin) / 2;
-  return std::max({whole_[tree], highest(2 * tree, begin, middle, first, last), highest(2 * tree + 1, middle, end, first, last)});
+  return std::max(
+      {whole_[tree], highest(2 * tree, begin, middle, first, last), highest(2 * tree + 1, middle, end, first, last)});
 }
 
 void Skyline::raise(std::size_t tree, std::size_t begin, std::size_t end, std::size_t first, std::size_t last,

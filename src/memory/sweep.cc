@@ -66,8 +66,8 @@ class Gaps {
     by_size_.erase({size, begin});
   }
 
-  std::map<std::int64_t, std::int64_t> by_begin_;             // size by begin
-  std::set<std::pair<std::int64_t, std::int64_t>> by_size_;   // size and begin
+  std::map<std::int64_t, std::int64_t> by_begin_;            // size by begin
+  std::set<std::pair<std::int64_t, std::int64_t>> by_size_;  // size and begin
 };
 
 }  // namespace
@@ -75,10 +75,12 @@ class Gaps {
 std::vector<std::int64_t> sweep(std::span<const Block> blocks, TimeDirection direction) {
   // Backward is forward with time mirrored.
   const auto begin_of = [&](std::size_t index) {
-    return direction == TimeDirection::kForward ? std::int64_t{blocks[index].first_node} : -std::int64_t{blocks[index].last_node};
+    return direction == TimeDirection::kForward ? std::int64_t{blocks[index].first_node}
+                                                : -std::int64_t{blocks[index].last_node};
   };
   const auto end_of = [&](std::size_t index) {
-    return direction == TimeDirection::kForward ? std::int64_t{blocks[index].last_node} : -std::int64_t{blocks[index].first_node};
+    return direction == TimeDirection::kForward ? std::int64_t{blocks[index].last_node}
+                                                : -std::int64_t{blocks[index].first_node};
   };
   std::vector<std::size_t> order;
   for (std::size_t index = 0; index < blocks.size(); ++index) {
@@ -88,7 +90,8 @@ std::vector<std::int64_t> sweep(std::span<const Block> blocks, TimeDirection dir
   }
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     // Among those of one time the longest-lived first: they settle at the bottom.
-    return std::tuple(begin_of(a), -end_of(a), -blocks[a].bytes, a) < std::tuple(begin_of(b), -end_of(b), -blocks[b].bytes, b);
+    return std::tuple(begin_of(a), -end_of(a), -blocks[a].bytes, a) <
+           std::tuple(begin_of(b), -end_of(b), -blocks[b].bytes, b);
   });
   Gaps gaps;
   using Ending = std::pair<std::int64_t, std::size_t>;

@@ -28,16 +28,16 @@ std::optional<std::size_t> dimension(std::int64_t dim, std::size_t rank) {
   return static_cast<std::size_t>(dim < 0 ? dim + size : dim);
 }
 
-// Strides under which the same elements, in row-major order, have another shape; nothing when there are none. Runs of dimensions that lie densely in each other are
-// one dimension, which the new shape may cut in its own way.
+// Strides under which the same elements, in row-major order, have another shape; nothing when there are none. Runs of
+// dimensions that lie densely in each other are one dimension, which the new shape may cut in its own way.
 std::optional<Strides> reshaped(const Shape& shape, const Strides& strides, const Shape& target) {
   if (element_count(shape) == 0 || element_count(target) == 0) {
     return contiguous_strides(target);
   }
   Strides result(target.size());
   auto place = static_cast<std::ptrdiff_t>(target.size()) - 1;
-  std::int64_t run = 1;         // elements of the current run of dimensions
-  std::int64_t assigned = 1;    // elements of it that the target has taken
+  std::int64_t run = 1;       // elements of the current run of dimensions
+  std::int64_t assigned = 1;  // elements of it that the target has taken
   std::int64_t base = shape.empty() ? 1 : strides.back();
   for (auto dim = static_cast<std::ptrdiff_t>(shape.size()) - 1; dim >= 0; --dim) {
     const auto at = static_cast<std::size_t>(dim);
@@ -226,7 +226,8 @@ std::optional<std::vector<Strides>> view_strides(const Program& program, const N
   return std::vector<Strides>{strides};
 }
 
-Strides fresh_strides(const Program& program, const Node& node, std::size_t result, const std::vector<Strides>& strides) {
+Strides fresh_strides(const Program& program, const Node& node, std::size_t result,
+                      const std::vector<Strides>& strides) {
   const Value& value = program.value(node.outputs[result]);
   const std::string_view name = graph::base_name(node.op);
   // Attention's kernels for the processor make [batch, sequence, heads, width] and hand out its transpose.
