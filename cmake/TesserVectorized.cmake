@@ -1,8 +1,9 @@
 # tesser_vectorized(NAME SOURCES ...): adds sources to the library of a folder, compiled once for each instruction set.
 #
-# A source sees TESSER_LOOPS, the name of the set, and defines its functions in a namespace of that name. It includes no header with inline functions of
-# external linkage: the linker would keep one copy of such a function, perhaps the one this processor cannot run. The options keep the numbers the
-# same for all sets: no contraction that the source does not write, and no reordering.
+# A source sees TESSER_LOOPS, the name of the set, and defines its functions in a namespace of that name. It includes no
+# header with inline functions of external linkage: the linker would keep one copy of such a function, perhaps one this
+# processor cannot run. The options keep the numbers the same for all sets: no contraction that the source does not
+# write, and no reordering.
 function(tesser_vectorized name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   set(sets portable)

@@ -1,8 +1,8 @@
 """The operators of the ``tesser`` namespace (docs/formats/operators.md), registered with torch.library.
 
-Each has a reference implementation for the CPU that is exact to that document, an implementation for fake tensors, and a derivative where
-it has one, so that PyTorch runs, traces and differentiates programs that use them. Importing this module registers them. All are
-functional: no result shares memory with an argument, and results are contiguous.
+Each has a reference implementation for the CPU that is exact to that document, an implementation for fake tensors, and
+a derivative where it has one, so that PyTorch runs, traces and differentiates programs that use them. Importing this
+module registers them. All are functional: no result shares memory with an argument, and results are contiguous.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ SCHEMAS = (
     "bernoulli(Tensor p, Tensor seed, Tensor step, int id) -> Tensor",
     "randint(int[] size, int low, int high, Tensor seed, Tensor step, int id) -> Tensor",
     "lstm_cell(Tensor gates, Tensor c) -> (Tensor h, Tensor c_next, Tensor activations)",
-    "lstm_cell_backward(Tensor? dh, Tensor? dc_next, Tensor c, Tensor c_next, Tensor activations) -> (Tensor dgates, Tensor dc)",
+    "lstm_cell_backward(Tensor? dh, Tensor? dc_next, Tensor c, Tensor c_next, Tensor activations)"
+    " -> (Tensor dgates, Tensor dc)",
     "gru_cell(Tensor input_gates, Tensor hidden_gates, Tensor h) -> (Tensor h_next, Tensor activations)",
     "gru_cell_backward(Tensor dh_next, Tensor hidden_gates, Tensor h, Tensor activations)"
     " -> (Tensor dinput_gates, Tensor dhidden_gates, Tensor dh)",
     "sgd(Tensor parameter, Tensor gradient, Tensor? momentum_buffer, Tensor learning_rate, Tensor step, float momentum,"
-    " float dampening, float weight_decay, bool nesterov, bool maximize) -> (Tensor parameter, Tensor? momentum_buffer)",
-    "adam(Tensor parameter, Tensor gradient, Tensor exp_avg, Tensor exp_avg_sq, Tensor? max_exp_avg_sq, Tensor learning_rate,"
-    " Tensor step, float beta1, float beta2, float eps, float weight_decay, bool decoupled_weight_decay, bool amsgrad, bool maximize)"
+    " float dampening, float weight_decay, bool nesterov, bool maximize)"
+    " -> (Tensor parameter, Tensor? momentum_buffer)",
+    "adam(Tensor parameter, Tensor gradient, Tensor exp_avg, Tensor exp_avg_sq, Tensor? max_exp_avg_sq,"
+    " Tensor learning_rate, Tensor step, float beta1, float beta2, float eps, float weight_decay,"
+    " bool decoupled_weight_decay, bool amsgrad, bool maximize)"
     " -> (Tensor parameter, Tensor exp_avg, Tensor exp_avg_sq, Tensor? max_exp_avg_sq)",
 )
 
@@ -70,7 +73,9 @@ def _dropout(x: Tensor, p: float, seed: Tensor, step: Tensor, id: int) -> Tensor
 
 def _dropout_channels(x: Tensor, p: float, seed: Tensor, step: Tensor, id: int, channels: int) -> Tensor:
     if not 0 <= channels <= x.dim():
-        raise ValueError(f"tesser::dropout.channels: channels is 0 to {x.dim()} for a tensor of {x.dim()} dimensions, not {channels}")
+        raise ValueError(
+            f"tesser::dropout.channels: channels is 0 to {x.dim()} for a tensor of {x.dim()} dimensions, not {channels}"
+        )
     keep = _keep_mask(x.shape[:channels], p, seed, step, id)
     return _drop(x, p, keep.reshape(tuple(x.shape[:channels]) + (1,) * (x.dim() - channels)))
 
@@ -82,7 +87,9 @@ def _uniform(size: Sequence[int], low: float, high: float, seed: Tensor, step: T
 
 
 def _normal(size: Sequence[int], mean: float, std: float, seed: Tensor, step: Tensor, id: int) -> Tensor:
-    return torch.from_numpy(philox.normals(_element_count(size), mean, std, int(seed), int(step), id)).reshape(tuple(size))
+    return torch.from_numpy(philox.normals(_element_count(size), mean, std, int(seed), int(step), id)).reshape(
+        tuple(size)
+    )
 
 
 def _bernoulli(p: Tensor, seed: Tensor, step: Tensor, id: int) -> Tensor:
@@ -93,7 +100,9 @@ def _bernoulli(p: Tensor, seed: Tensor, step: Tensor, id: int) -> Tensor:
 def _randint(size: Sequence[int], low: int, high: int, seed: Tensor, step: Tensor, id: int) -> Tensor:
     if not 1 <= high - low <= 1 << 32:
         raise ValueError(f"tesser::randint: high - low is 1 to 2^32, not {high - low}")
-    return torch.from_numpy(philox.integers(_element_count(size), low, high, int(seed), int(step), id)).reshape(tuple(size))
+    return torch.from_numpy(philox.integers(_element_count(size), low, high, int(seed), int(step), id)).reshape(
+        tuple(size)
+    )
 
 
 def _meta_like(x: Tensor, *_: object) -> Tensor:
@@ -114,7 +123,8 @@ def _meta_int64(size: Sequence[int], low: int, high: int, seed: Tensor, step: Te
 def _check_gates(operator: str, gates: Tensor, state: Tensor, gate_count: int) -> None:
     if gates.dim() != 3 or state.dim() != 2 or gates.shape != (state.shape[0], gate_count, state.shape[1]):
         raise ValueError(
-            f"tesser::{operator}: gates must be [B, {gate_count}, H] and the state [B, H], not {list(gates.shape)} and {list(state.shape)}"
+            f"tesser::{operator}: gates must be [B, {gate_count}, H] and the state [B, H],"
+            f" not {list(gates.shape)} and {list(state.shape)}"
         )
 
 
@@ -153,7 +163,9 @@ def _gru_cell(input_gates: Tensor, hidden_gates: Tensor, h: Tensor) -> tuple[Ten
     return n + z * (h - n), torch.stack((r, z, n), dim=1)
 
 
-def _gru_cell_backward(dh_next: Tensor, hidden_gates: Tensor, h: Tensor, activations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _gru_cell_backward(
+    dh_next: Tensor, hidden_gates: Tensor, h: Tensor, activations: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     r, z, n = activations.unbind(1)
     dn = dh_next * (1 - z) * (1 - n * n)
     dz = dh_next * (h - n) * (z * (1 - z))
@@ -257,7 +269,9 @@ def _empty_of(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.new_empty(tensor.shape)
 
 
-def _meta_sgd(parameter: Tensor, gradient: Tensor, momentum_buffer: Tensor | None, *_: object) -> tuple[Tensor | None, ...]:
+def _meta_sgd(
+    parameter: Tensor, gradient: Tensor, momentum_buffer: Tensor | None, *_: object
+) -> tuple[Tensor | None, ...]:
     return _empty_of(parameter), _empty_of(momentum_buffer)
 
 

@@ -44,8 +44,9 @@ class StateSlot:
 class ParameterUpdate:
     """The update of one parameter: one call of `operator`.
 
-    The operator's arguments are parameter, gradient, a tensor or None for each entry of `slots`, learning rate (float64 scalar), step (int64 scalar), then
-    `arguments`. Its results are the new parameter and the new content of each slot, None where the slot is None.
+    The operator's arguments are parameter, gradient, a tensor or None for each entry of `slots`, learning rate (float64
+    scalar), step (int64 scalar), then `arguments`. Its results are the new parameter and the new content of each slot,
+    None where the slot is None.
     """
 
     parameter: str
@@ -57,7 +58,7 @@ class ParameterUpdate:
     def apply(
         self, parameter: Tensor, gradient: Tensor, state: Iterable[Tensor | None], learning_rate: Tensor, step: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Calls the operator. `state` has an entry for each of `slots`; returns the new parameter and the new state in the same order."""
+        """Calls the operator with an entry of `state` for each of `slots`; returns the new parameter and state."""
         operator = getattr(torch.ops.tesser, self.operator.removeprefix("tesser::"))
         return operator(parameter, gradient, *state, learning_rate, step, *self.arguments)
 
@@ -69,8 +70,9 @@ def describe(
 ) -> list[ParameterUpdate]:
     """One update for each parameter of the optimizer that needs a gradient, in the order of its groups.
 
-    `schedule` is checked against the optimizer's groups; see :func:`tesser.schedules.for_groups` for the schedules themselves and
-    :func:`steps_done` for the step at which the program starts. ValueError for optimizers and options that have no operator.
+    `schedule` is checked against the optimizer's groups; see :func:`tesser.schedules.for_groups` for the schedules
+    themselves and :func:`steps_done` for the step at which the program starts. ValueError for optimizers and options
+    that have no operator.
     """
     describe_group = _describers(optimizer)
     schedules.for_groups(schedule, optimizer)
@@ -80,13 +82,15 @@ def describe(
     for group_index, group in enumerate(optimizer.param_groups):
         if group.get("differentiable"):
             raise ValueError(
-                f"{type(optimizer).__name__} with differentiable=True: a program does not differentiate its update. Leave the option out."
+                f"{type(optimizer).__name__} with differentiable=True: a program does not differentiate its update."
+                " Leave the option out."
             )
         for index, parameter in enumerate(group["params"]):
             name = names.get(id(parameter))
             if name is None:
                 raise ValueError(
-                    f"parameter {index} of group {group_index} of the optimizer, shape {list(parameter.shape)}, is no parameter of the model."
+                    f"parameter {index} of group {group_index} of the optimizer, shape {list(parameter.shape)},"
+                    " is no parameter of the model."
                     " Build the optimizer from the parameters of the model that the step returns."
                 )
             if parameter.requires_grad:
@@ -98,7 +102,10 @@ def describe(
 def steps_done(
     optimizer: torch.optim.Optimizer, schedule: Schedule | list[Schedule] | lr_scheduler.LRScheduler | None = None
 ) -> int:
-    """Steps the optimizer has done: Adam's own count; for SGD the scheduler's, or 1 where only momentum buffers tell of some."""
+    """Steps the optimizer has done.
+
+    Adam counts them itself; for SGD it is the scheduler's count, or 1 where only momentum buffers tell of some.
+    """
     counts = {
         int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups
@@ -118,7 +125,8 @@ def steps_done(
         return scheduled or 0
     if scheduled is not None and scheduled != counted:
         raise ValueError(
-            f"the optimizer has done {counted} steps and its scheduler {scheduled}. Schedules count steps here, not epochs:"
+            f"the optimizer has done {counted} steps and its scheduler {scheduled}. Schedules count steps here,"
+            " not epochs:"
             " give the scheduler its lengths in steps and call its step() after every optimizer step."
         )
     return counted
@@ -131,9 +139,16 @@ def _describers(optimizer: torch.optim.Optimizer) -> Any:
     if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
         return _describe_adam
     name = type(optimizer).__name__
-    bases = [base.__name__ for base in type(optimizer).__mro__ if base in (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam)]
+    bases = [
+        base.__name__
+        for base in type(optimizer).__mro__
+        if base in (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam)
+    ]
     nearest = bases[0] if bases else _NEAREST.get(name, "AdamW")
-    raise ValueError(f"optimizer {name} is not supported; torch.optim.SGD, Adam and AdamW are. The nearest to it is torch.optim.{nearest}.")
+    raise ValueError(
+        f"optimizer {name} is not supported; torch.optim.SGD, Adam and AdamW are."
+        f" The nearest to it is torch.optim.{nearest}."
+    )
 
 
 def _names_by_tensor(named_parameters: Iterable[tuple[str, Tensor]] | Mapping[str, Tensor]) -> dict[int, str]:
@@ -160,8 +175,8 @@ def _describe_sgd(
         slot = _slot("momentum_buffer", parameter, state)
         if slot.initial is None and first_step > 0 and dampening != 0:
             raise ValueError(
-                f"parameter {name} has no momentum buffer although {first_step} steps were done, and dampening is not 0, so its first"
-                " step would differ from PyTorch's. Start with a new optimizer."
+                f"parameter {name} has no momentum buffer although {first_step} steps were done, and dampening is not"
+                " 0, so its first step would differ from PyTorch's. Start with a new optimizer."
             )
     arguments = (momentum, dampening, float(group["weight_decay"]), bool(group["nesterov"]), bool(group["maximize"]))
     return ParameterUpdate(name, group_index, "tesser::sgd", (slot,), arguments)

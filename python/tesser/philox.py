@@ -1,6 +1,8 @@
-"""Counter-based random numbers, Philox4x32-10, as docs/formats/operators.md lays them out: the reference the C++ kernels are tested against.
+"""Counter-based random numbers, Philox4x32-10, as docs/formats/operators.md lays them out: the reference the C++
+kernels are tested against.
 
-Every function fills elements ``0 .. count - 1`` of one operator's tensor in row-major order, from (seed, step, id) alone.
+Every function fills elements ``0 .. count - 1`` of one operator's tensor in row-major order, from (seed, step, id)
+alone.
 """
 
 from __future__ import annotations

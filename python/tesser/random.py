@@ -1,8 +1,9 @@
 """Counter-based random numbers in place of PyTorch's: :class:`RandomMode`.
 
-Inside the mode everything random becomes an operator of ``tesser/operators.py``, whose numbers depend on seed, step, the operator's place
-among the random operators of the step, and the element. So PyTorch's eager run of a step under ``RandomMode(seed, step)`` has the same dropout masks and
-noise as tesser's run of step `step` with that seed. Anything random that has no such form is refused.
+Inside the mode everything random becomes an operator of ``tesser/operators.py``, whose numbers depend on seed, step,
+the operator's place among the random operators of the step, and the element. So PyTorch's eager run of a step under
+``RandomMode(seed, step)`` has the same dropout masks and noise as tesser's run of step `step` with that seed. Anything
+random that has no such form is refused.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class _Guard(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in operator.tags and not _uses_no_random_numbers(operator, args, kwargs):
             raise _refuse(
                 f"{operator.name()}, which draws from PyTorch's generator,",
-                "Use dropout, torch.rand, randn, randint, bernoulli or normal of the size you need and compute from these.",
+                "Use dropout, torch.rand, randn, randint, bernoulli or normal of the size you need"
+                " and compute from these.",
             )
         return operator(*args, **kwargs)
 
@@ -73,9 +75,10 @@ def _size_of(args: tuple) -> tuple[int, ...]:
 class RandomMode(TorchFunctionMode):
     """Replaces what is random by counter-based operators, in call order from id 0 at each entry.
 
-    `seed` and `step` are integers, or int64 scalars (capture passes traced ones). Dropout with p = 0 or outside training leaves its input as it is
-    and takes no id. Generators are refused. `guard` refuses random operators the mode does not know by name as they reach the dispatcher; capture,
-    which sees all operators itself, may switch it off.
+    `seed` and `step` are integers, or int64 scalars (capture passes traced ones). Dropout with p = 0 or outside
+    training leaves its input as it is and takes no id. Generators are refused. `guard` refuses random operators the
+    mode does not know by name as they reach the dispatcher; capture, which sees all operators itself, may switch it
+    off.
     """
 
     def __init__(self, seed: Tensor | int, step: Tensor | int, guard: bool = True) -> None:
@@ -107,7 +110,9 @@ class RandomMode(TorchFunctionMode):
         if replacement is None:
             return function(*args, **kwargs)
         if kwargs.get("generator") is not None:
-            raise _refuse(f"{_name(function)} with a generator", "Leave the generator out: numbers come from the run's seed.")
+            raise _refuse(
+                f"{_name(function)} with a generator", "Leave the generator out: numbers come from the run's seed."
+            )
         if kwargs.get("out") is not None:
             raise _refuse(f"{_name(function)} with out=", "Use its result instead.")
         kwargs.pop("generator", None)
@@ -171,7 +176,9 @@ class RandomMode(TorchFunctionMode):
     def _alpha_dropout(self, x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
         return self._alpha_drop(x, p, training, inplace, x.shape)
 
-    def _feature_alpha_dropout(self, x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    def _feature_alpha_dropout(
+        self, x: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+    ) -> Tensor:
         return self._alpha_drop(x, p, training, inplace, (*x.shape[:2], *(1 for _ in x.shape[2:])))
 
     def _alpha_drop(self, x: Tensor, p: float, training: bool, inplace: bool, mask_shape: Sequence[int]) -> Tensor:
@@ -211,7 +218,9 @@ class RandomMode(TorchFunctionMode):
         if enable_gqa:
             key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
             value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-        scores = torch.matmul(query, key.transpose(-2, -1)) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        scores = torch.matmul(query, key.transpose(-2, -1)) * (
+            1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        )
         if is_causal:
             if attn_mask is not None:
                 raise ValueError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
@@ -247,7 +256,9 @@ class RandomMode(TorchFunctionMode):
     def _randn_like(self, x: Tensor, **options: Any) -> Tensor:
         return _finish(self._normal(x.shape), **{"dtype": x.dtype, **options})
 
-    def _randint_function(self, *args: Any, size: Any = None, low: int = 0, high: int | None = None, **options: Any) -> Tensor:
+    def _randint_function(
+        self, *args: Any, size: Any = None, low: int = 0, high: int | None = None, **options: Any
+    ) -> Tensor:
         positional = list(args)
         if size is None:
             size = positional.pop()
@@ -265,7 +276,9 @@ class RandomMode(TorchFunctionMode):
     def _bernoulli_function(self, x: Tensor, p: float | None = None) -> Tensor:
         return self._bernoulli(x if p is None else torch.full_like(x, p))
 
-    def _normal_function(self, mean: Tensor | float = 0.0, std: Tensor | float = 1.0, size: Any = None, **options: Any) -> Tensor:
+    def _normal_function(
+        self, mean: Tensor | float = 0.0, std: Tensor | float = 1.0, size: Any = None, **options: Any
+    ) -> Tensor:
         if isinstance(mean, Tensor) or isinstance(std, Tensor):
             shape = torch.broadcast_shapes(*(t.shape for t in (mean, std) if isinstance(t, Tensor)))
             dtype = mean.dtype if isinstance(mean, Tensor) else std.dtype
@@ -274,7 +287,9 @@ class RandomMode(TorchFunctionMode):
 
     def _bernoulli_(self, x: Tensor, p: Tensor | float = 0.5) -> Tensor:
         dtype = x.dtype if x.is_floating_point() else torch.float32
-        probability = p.expand(x.shape) if isinstance(p, Tensor) else torch.full(x.shape, float(p), dtype=dtype, device=x.device)
+        probability = (
+            p.expand(x.shape) if isinstance(p, Tensor) else torch.full(x.shape, float(p), dtype=dtype, device=x.device)
+        )
         return x.copy_(self._bernoulli(probability))
 
     def _normal_(self, x: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:

@@ -1,8 +1,10 @@
-"""Recurrent layers as their cells: :class:`RecurrentMode` unrolls nn.LSTM, nn.GRU and nn.RNN, and their cells, over the timesteps.
+"""Recurrent layers as their cells: :class:`RecurrentMode` unrolls nn.LSTM, nn.GRU and nn.RNN, and their cells, over the
+timesteps.
 
-For each layer and direction the input product of the whole sequence is one matrix product before the loop, and the gradients of the
-weights are one product each after the backward loop. Inside the loop a timestep is one product of the hidden state with the hidden weights
-and one fused cell operator, forward and backward. Numbers are those of PyTorch's layers within float32 rounding.
+For each layer and direction the input product of the whole sequence is one matrix product before the loop, and the
+gradients of the weights are one product each after the backward loop. Inside the loop a timestep is one product of the
+hidden state with the hidden weights and one fused cell operator, forward and backward. Numbers are those of PyTorch's
+layers within float32 rounding.
 """
 
 from __future__ import annotations
@@ -23,14 +25,21 @@ _timestep: ContextVar[tuple[str, int] | None] = ContextVar("tesser_timestep", de
 _active: ContextVar[RecurrentMode | None] = ContextVar("tesser_recurrent_mode", default=None)
 
 _LAYERS = {torch.lstm: "lstm", torch.gru: "gru", torch.rnn_tanh: "rnn_tanh", torch.rnn_relu: "rnn_relu"}
-_CELLS = {torch.lstm_cell: "lstm", torch.gru_cell: "gru", torch.rnn_tanh_cell: "rnn_tanh", torch.rnn_relu_cell: "rnn_relu"}
+_CELLS = {
+    torch.lstm_cell: "lstm",
+    torch.gru_cell: "gru",
+    torch.rnn_tanh_cell: "rnn_tanh",
+    torch.rnn_relu_cell: "rnn_relu",
+}
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 def current_timestep() -> tuple[str, int] | None:
-    """Recurrence and time index of the cell that is being run, such as ``("lstm/0", 3)`` for layer 0; None outside a loop.
+    """Recurrence and time index of the cell that is being run, such as ``("lstm/0", 3)`` for layer 0; None outside a
+    loop.
 
-    A reverse direction is a recurrence of its own, ``"lstm/0/reverse"``, whose index 0 is the first timestep it runs, the last of the sequence.
+    A reverse direction is a recurrence of its own, ``"lstm/0/reverse"``, whose index 0 is the first timestep it runs,
+    the last of the sequence.
     """
     return _timestep.get()
 
@@ -47,9 +56,10 @@ def _at_timestep(recurrence: str, index: int) -> Iterator[None]:
 class _HoistedGates(torch.autograd.Function):
     """The part of the gates that needs no hidden state, for all timesteps, [T, B, G * H].
 
-    With an input x[T, B, I] it is x W_ih' + bias; without one, the bias in every row. Its gradient is that of the gates, which is
-    also all that the hidden weights' gradient needs besides the hidden states: so that gradient is taken here, as one product over all timesteps,
-    instead of a product and a sum in every one. `states` is filled by the loop: [h before the first step, h of all steps[T, B, H]].
+    With an input x[T, B, I] it is x W_ih' + bias; without one, the bias in every row. Its gradient is that of the
+    gates, which is also all that the hidden weights' gradient needs besides the hidden states: so that gradient is
+    taken here, as one product over all timesteps, instead of a product and a sum in every one. `states` is filled by
+    the loop: [h before the first step, h of all steps[T, B, H]].
     """
 
     @staticmethod
@@ -83,7 +93,10 @@ class _HoistedGates(torch.autograd.Function):
 
 
 class _HiddenProduct(torch.autograd.Function):
-    """gates + h W_hh', [B, G * H]; W_hh' is given beside W_hh so that no timestep transposes it. No gradient for W_hh: see _HoistedGates."""
+    """gates + h W_hh', [B, G * H]; W_hh' is given beside W_hh so that no timestep transposes it.
+
+    W_hh gets no gradient here: see _HoistedGates.
+    """
 
     @staticmethod
     def forward(ctx, gates, h, hidden_weight, hidden_weight_transposed):
@@ -101,9 +114,18 @@ def _sum_of_biases(input_bias: Tensor | None, hidden_bias: Tensor | None) -> Ten
 
 
 def _run_direction(
-    kind: str, recurrence: str, x: Tensor, h: Tensor, c: Tensor | None, weights: tuple[Tensor | None, ...], reverse: bool
+    kind: str,
+    recurrence: str,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor | None,
+    weights: tuple[Tensor | None, ...],
+    reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """One layer in one direction over x[T, B, I] from h[B, H] (and c); returns the hidden states[T, B, H] in time order, last h, last c."""
+    """One layer in one direction over x[T, B, I] from h[B, H] (and c).
+
+    Returns the hidden states[T, B, H] in time order, the last h and the last c.
+    """
     input_weight, hidden_weight, input_bias, hidden_bias = weights
     steps, batch, _ = x.shape
     gate_count, hidden_size = GATES[kind], h.shape[-1]
@@ -159,7 +181,10 @@ def _run_layers(
     directions = 2 if bidirectional else 1
     per_direction = 4 if has_biases else 2
     if len(parameters) != layers * directions * per_direction:
-        raise ValueError(f"{name}: projections (proj_size) are not supported. Leave proj_size out and add a Linear layer after the LSTM.")
+        raise ValueError(
+            f"{name}: projections (proj_size) are not supported."
+            " Leave proj_size out and add a Linear layer after the LSTM."
+        )
     if batch_first:
         x = x.transpose(0, 1)
     if x.shape[0] == 0:
@@ -201,13 +226,14 @@ def default_name(function: Any) -> str:
 
 
 def run_layers(function: Any, args: tuple, kwargs: dict, name: str) -> tuple[Tensor, ...]:
-    """The result of a call of torch.lstm, gru, rnn_tanh or rnn_relu, unrolled; its recurrences are named after `name`."""
+    """A call of torch.lstm, gru, rnn_tanh or rnn_relu, unrolled; its recurrences are named after `name`."""
     kind = _LAYERS[function]
     if kwargs or len(args) != 9:
         raise ValueError(f"{name}: call torch.{kind} with its nine arguments by position, as torch.nn's layers do")
     if isinstance(args[3], (list, tuple)):
         raise ValueError(
-            f"{name}: packed sequences have shapes that depend on the data. Pass the padded tensor, and leave the padding out of the loss with a mask."
+            f"{name}: packed sequences have shapes that depend on the data."
+            " Pass the padded tensor, and leave the padding out of the loss with a mask."
         )
     x, state, parameters, *options = args
     h0, c0 = state if kind == "lstm" else (state, None)
@@ -243,8 +269,9 @@ def active_mode() -> RecurrentMode | None:
 class RecurrentMode(TorchFunctionMode):
     """While active, recurrent layers and cells run unrolled.
 
-    `module_path` may be set to a function that returns the path of the module being run; recurrences are then named after it ("encoder.lstm/0"
-    instead of "lstm/0"), a second call of the same name "lstm.1/0". Packed sequences and projections are refused with a ValueError.
+    `module_path` may be set to a function that returns the path of the module being run; recurrences are then named
+    after it ("encoder.lstm/0" instead of "lstm/0"), a second call of the same name "lstm.1/0". Packed sequences and
+    projections are refused with a ValueError.
     """
 
     def __init__(self, module_path: Any = None) -> None:

@@ -1,7 +1,8 @@
 """Learning-rate schedules as data (docs/formats/program.md, Schedules).
 
-A schedule gives the learning rate of step s, the number of steps done before, so schedules count steps, not epochs. Use the classes here,
-:func:`warmup_cosine`, or a ``torch.optim.lr_scheduler`` object that has a form as data (:func:`from_torch`).
+A schedule gives the learning rate of step s, the number of steps done before, so schedules count steps, not epochs. Use
+the classes here, :func:`warmup_cosine`, or a ``torch.optim.lr_scheduler`` object that has a form as data
+(:func:`from_torch`).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """From `initial` up to `maximum` until step `rise` * `steps` - 1, down to `final` at step `steps` - 1, then `final`."""
+    """From `initial` up to `maximum` until step `rise` * `steps` - 1, down to `final` at step `steps` - 1."""
 
     maximum: float
     initial: float
@@ -111,7 +112,9 @@ class OneCycle(Schedule):
 
     def __post_init__(self) -> None:
         _require(self.steps >= 2, f"OneCycle: steps is at least 2, not {self.steps}")
-        _require(0.0 <= self.rise < 1.0, f"OneCycle: rise is a fraction of the steps, from 0 to below 1, not {self.rise}")
+        _require(
+            0.0 <= self.rise < 1.0, f"OneCycle: rise is a fraction of the steps, from 0 to below 1, not {self.rise}"
+        )
         _require(self.anneal in ("cosine", "linear"), f'OneCycle: anneal is "cosine" or "linear", not "{self.anneal}"')
 
     def at(self, step: int) -> float:
@@ -151,7 +154,11 @@ class Sequence(Schedule):
         return self.parts[index].at(step - (self.milestones[index - 1] if index else 0))
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "parts": [part.to_json() for part in self.parts], "milestones": list(self.milestones)}
+        return {
+            "kind": self.kind,
+            "parts": [part.to_json() for part in self.parts],
+            "milestones": list(self.milestones),
+        }
 
 
 _KINDS: dict[str, type[Schedule]] = {c.kind: c for c in (Constant, StepDecay, Linear, Cosine, OneCycle, Sequence)}
@@ -164,14 +171,17 @@ def from_json(entry: Mapping[str, Any]) -> Schedule:
     _require(kind in _KINDS, f"schedule: kind {kind!r} is none of {', '.join(_KINDS)}")
     schedule_class = _KINDS[kind]
     names = {field.name for field in fields(schedule_class)}
-    _require(set(values) == names, f"schedule of kind {kind}: keys are {', '.join(sorted(names))}, not {', '.join(sorted(values))}")
+    _require(
+        set(values) == names,
+        f"schedule of kind {kind}: keys are {', '.join(sorted(names))}, not {', '.join(sorted(values))}",
+    )
     if schedule_class is Sequence:
         values["parts"] = tuple(from_json(part) for part in values["parts"])
     return schedule_class(**values)
 
 
 def warmup_cosine(rate: float, warmup: int, steps: int, minimum: float = 0.0) -> Schedule:
-    """Linear from `rate` / `warmup` in the first step to `rate` in step `warmup` - 1, then a cosine to `minimum` at step `steps`."""
+    """Linear from `rate` / `warmup` in step 0 to `rate` in step `warmup` - 1; a cosine to `minimum` at step `steps`."""
     _require(0 <= warmup < steps, f"warmup_cosine: warmup is 0 to below steps, not {warmup} of {steps}")
     decay = Cosine(float(rate), float(minimum), steps - warmup)
     if warmup == 0:
@@ -181,10 +191,11 @@ def warmup_cosine(rate: float, warmup: int, steps: int, minimum: float = 0.0) ->
 
 
 def from_torch(scheduler: lr_scheduler.LRScheduler) -> list[Schedule]:
-    """One schedule for each parameter group of the scheduler's optimizer, with the learning rates the scheduler would set.
+    """One schedule for each parameter group of the scheduler's optimizer, with the learning rates the scheduler would
+    set.
 
-    ValueError, with what to use instead, for schedulers that have no form as data. CosineAnnealingLR goes up again when it is stepped past T_max;
-    the schedule stays at eta_min there.
+    ValueError, with what to use instead, for schedulers that have no form as data. CosineAnnealingLR goes up again when
+    it is stepped past T_max; the schedule stays at eta_min there.
     """
     return [_group_schedule(scheduler, group) for group in range(len(scheduler.optimizer.param_groups))]
 
@@ -230,7 +241,10 @@ def _from_constant(scheduler: Any, group: int) -> Schedule:
 
 def _from_linear(scheduler: Any, group: int) -> Schedule:
     return Linear(
-        _base_rate(scheduler, group), float(scheduler.start_factor), float(scheduler.end_factor), int(scheduler.total_iters)
+        _base_rate(scheduler, group),
+        float(scheduler.start_factor),
+        float(scheduler.end_factor),
+        int(scheduler.total_iters),
     )
 
 
@@ -241,11 +255,14 @@ def _from_cosine(scheduler: Any, group: int) -> Schedule:
 def _from_one_cycle(scheduler: Any, group: int) -> Schedule:
     if scheduler.cycle_momentum:
         raise ValueError(
-            "OneCycleLR with cycle_momentum=True changes momentum or beta1 from step to step, which a program keeps constant."
+            "OneCycleLR with cycle_momentum=True changes momentum or beta1 from step to step,"
+            " which a program keeps constant."
             " Pass cycle_momentum=False to OneCycleLR."
         )
     if len(scheduler._schedule_phases) != 2:
-        raise ValueError("OneCycleLR with three_phase=True has no form as data. Use three_phase=False, or tesser.schedules.Sequence.")
+        raise ValueError(
+            "OneCycleLR with three_phase=True has no form as data. Use three_phase=False, or tesser.schedules.Sequence."
+        )
     settings = scheduler.optimizer.param_groups[group]
     rise = (scheduler._schedule_phases[0]["end_step"] + 1) / scheduler.total_steps
     return OneCycle(
@@ -290,8 +307,11 @@ def for_groups(
         return from_torch(schedule)
     if isinstance(schedule, (list, tuple)) and all(isinstance(part, Schedule) for part in schedule):
         if len(schedule) != len(groups):
-            raise ValueError(f"{len(schedule)} schedules for {len(groups)} parameter groups: give one schedule, or one a group")
+            raise ValueError(
+                f"{len(schedule)} schedules for {len(groups)} parameter groups: give one schedule, or one a group"
+            )
         return list(schedule)
     raise ValueError(
-        f"a step's schedule is a tesser.schedules schedule, one of them a group, or a torch.optim.lr_scheduler, not {type(schedule).__name__}"
+        "a step's schedule is a tesser.schedules schedule, one of them a group, or a torch.optim.lr_scheduler,"
+        f" not {type(schedule).__name__}"
     )

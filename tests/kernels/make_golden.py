@@ -1,4 +1,5 @@
-"""Writes golden.txt: numbers of the Python reference of the random operators (python/tesser/operators.py), for philox_test.cc.
+"""Writes golden.txt: numbers of the Python reference of the random operators (python/tesser/operators.py), for
+philox_test.cc.
 
     PYTHONPATH=python python tests/kernels/make_golden.py
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=python python tests/optimizer/make_golden.py
 
-Lines are `NAME VALUE...`; floats are written as their bits in hexadecimal, so that nothing is lost. The file holds the numbers of one processor and one
-PyTorch: tolerances are in update_test.cc.
+Lines are `NAME VALUE...`; floats are written as their bits in hexadecimal, so that nothing is lost. The file holds the
+numbers of one processor and one PyTorch: tolerances are in update_test.cc.
 """
 
 from pathlib import Path
@@ -50,7 +50,9 @@ def main() -> None:
         name = str(dtype).removeprefix("torch.")
         start = torch.from_numpy(philox.normals(COUNT, 0.0, 1.0, 1, 0, 0)).to(dtype)
         gradients = [torch.from_numpy(philox.normals(COUNT, 0.0, 0.3, 1, step, 1)).to(dtype) for step in range(STEPS)]
-        lines += [f"{name}/start {bits(start)}"] + [f"{name}/gradient/{step} {bits(g)}" for step, g in enumerate(gradients)]
+        lines += [f"{name}/start {bits(start)}"] + [
+            f"{name}/gradient/{step} {bits(g)}" for step, g in enumerate(gradients)
+        ]
         cases = {**{case: (torch.optim.SGD, options) for case, options in SGD.items()}, **ADAM}
         for case, (optimizer_class, options) in cases.items():
             parameter = torch.nn.Parameter(start.clone())
@@ -63,7 +65,10 @@ def main() -> None:
             if optimizer_class is torch.optim.SGD:
                 settings = [group[key] for key in ("momentum", "dampening", "weight_decay", "nesterov", "maximize")]
             else:
-                settings = [*group["betas"], *(group[key] for key in ("eps", "weight_decay", "decoupled_weight_decay", "maximize", "amsgrad"))]
+                settings = [
+                    *group["betas"],
+                    *(group[key] for key in ("eps", "weight_decay", "decoupled_weight_decay", "maximize", "amsgrad")),
+                ]
             lines += [f"settings/{case} {numbers(*settings)}"] if dtype is torch.float32 else []
             lines += [f"{name}/{case}/parameter {bits(parameter)}"]
             state = optimizer.state[parameter]

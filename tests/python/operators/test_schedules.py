@@ -15,7 +15,12 @@ STEPS = 60
 
 
 def two_groups():
-    return torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.1}, {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.003}])
+    return torch.optim.SGD(
+        [
+            {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.1},
+            {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.003},
+        ]
+    )
 
 
 def one_cycle(optimizer, **options):
@@ -30,7 +35,9 @@ SCHEDULERS = {
     "linear": lambda o: lr_scheduler.LinearLR(o, start_factor=0.1, end_factor=0.8, total_iters=17),
     "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=STEPS, eta_min=1e-4),
     "one_cycle": one_cycle,
-    "one_cycle_linear": lambda o: one_cycle(o, anneal_strategy="linear", pct_start=0.1, div_factor=10, final_div_factor=100),
+    "one_cycle_linear": lambda o: one_cycle(
+        o, anneal_strategy="linear", pct_start=0.1, div_factor=10, final_div_factor=100
+    ),
     "one_cycle_without_rise": lambda o: one_cycle(o, pct_start=0.0),
     "warmup_cosine": lambda o: lr_scheduler.SequentialLR(
         o, [lr_scheduler.LinearLR(o, 0.01, 1.0, 10), lr_scheduler.CosineAnnealingLR(o, STEPS - 10)], [10]
@@ -96,7 +103,11 @@ def test_warmup_cosine():
 def test_refusals_say_what_to_do():
     optimizer = two_groups()
     with pytest.raises(ValueError, match="cycle_momentum=False"):
-        schedules.from_torch(lr_scheduler.OneCycleLR(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], momentum=0.9), 0.1, total_steps=9))
+        schedules.from_torch(
+            lr_scheduler.OneCycleLR(
+                torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], momentum=0.9), 0.1, total_steps=9
+            )
+        )
     with pytest.raises(ValueError, match="three_phase=False"):
         schedules.from_torch(one_cycle(optimizer, three_phase=True))
     with pytest.raises(ValueError, match="LambdaLR has no form as data"):
