@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -27,3 +29,13 @@ def memory_bytes(key: str) -> int:
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/self/status has no {key}")
+
+
+def loaded_bytes(tesser: Path, environment: Mapping[str, str]) -> int:
+    """What the tesser command has resident when its libraries are loaded and it has done nothing yet."""
+    process = subprocess.Popen([str(tesser), "--version"], env=dict(environment), stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"{tesser} --version ended with exit code {process.returncode}")
+    return usage.ru_maxrss * 1024

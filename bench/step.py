@@ -108,17 +108,8 @@ class Bench:
         events = self.lines_of([*command, "--steps", steps, "--threads", str(self.threads), "--json"])
         seconds = [event["seconds"] for event in events if event["event"] == "step"]
         end = next(event for event in events if event["event"] == "end")
-        peak = end["resident_peak_bytes"] - self.loaded_bytes()
+        peak = end["resident_peak_bytes"] - machine.loaded_bytes(self.tesser, self.environment())
         return {"step_ms": [second * 1e3 for second in seconds[self.warm_up :]], "peak_bytes": peak}
-
-    def loaded_bytes(self) -> int:
-        """What tesser has resident when its libraries are loaded and it has done nothing yet."""
-        process = subprocess.Popen([str(self.tesser), "--version"], env=self.environment(), stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise SystemExit(f"bench: {self.tesser} --version ended with exit code {process.returncode}")
-        return usage.ru_maxrss * 1024
 
 
 def measure_all(bench: Bench, models: list[str], variants: list[str], rounds: int) -> tuple[list[Measurement], float]:
@@ -148,8 +139,10 @@ def fastest_of_each_system(measurements: list[Measurement]) -> list[Measurement]
 
 
 def flops_of_step(tesser: Path, program: Path) -> int:
+    """Floating-point operations of forward and backward, almost all of which are those of products and convolutions."""
     shown = subprocess.run([str(tesser), "show", str(program), "--json"], stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(shown.stdout)["flops"]
+    operations = json.loads(shown.stdout)["floating_point_operations"]
+    return operations["forward"] + operations["backward"]
 
 
 def names(text: str, known: tuple[str, ...] | list[str]) -> list[str]:

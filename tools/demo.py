@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import machine
 from tools import build, environment
 from tools.console import ROOT, Failure, Usage, environment_with, heading, run
 
@@ -57,6 +59,7 @@ def mnist(example: Path) -> None:
     heading("training in C++")
     command = [build.tesser(), "train", program, "--data", train, "--evaluate", check, "--epochs", "10", "--json"]
     ours = follow(command)
+    ours.end["resident_after_imports_bytes"] = machine.loaded_bytes(build.tesser(), os.environ)
     heading("training in PyTorch")
     theirs = follow([environment.PYTHON, example / "pytorch.py"])
     heading("tesser and PyTorch")
@@ -121,11 +124,15 @@ def comparison(ours: Run, theirs: Run) -> str:
         cells = [f"{run['results']['loss']:.6f}" for run in (left, right)]
         cells += [f"{run['results']['accuracy']:.2%}" for run in (left, right)]
         lines.append(f"  epoch {left['epoch']:2}" + "  ".join(f"{cell:>15}" for cell in cells))
-    lines.append("")
-    for label, unit, key, scale in (
-        ("images a second, training", "", "samples_per_second", 1),
-        ("peak memory of the process", " MiB", "resident_peak_bytes", MEBIBYTE),
-    ):
-        left, right = ours.end[key] / scale, theirs.end[key] / scale
-        lines.append(f"  {label}: tesser {left:,.0f}{unit}, PyTorch {right:,.0f}{unit}")
-    return "\n".join(lines)
+    images = [f"{run.end['samples_per_second']:,.0f}" for run in (ours, theirs)]
+    peaks = [run.end["resident_peak_bytes"] / MEBIBYTE for run in (ours, theirs)]
+    loaded = [run.end["resident_after_imports_bytes"] / MEBIBYTE for run in (ours, theirs)]
+    memory = [f"{peak:,.0f} MiB, {peak - libraries:,.0f}" for peak, libraries in zip(peaks, loaded, strict=True)]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"  images a second in training: tesser {images[0]}, PyTorch {images[1]}",
+            f"  peak memory of the process: tesser {memory[0]} of them above its libraries; PyTorch {memory[1]}",
+        ]
+    )

@@ -170,10 +170,12 @@ def fuzz(seconds: int) -> Totals:
     """Runs each libFuzzer target; what it finds is kept under build/fuzz/artifacts, what it learns under
     build/fuzz/corpus.
     """
-    build.build("fuzz")
+    sources = sorted((ROOT / "tests" / "fuzz").glob("*_fuzzer.cc"))
+    if not sources:
+        return Totals("fuzz", failures=["fuzz: tests/fuzz has no NAME_fuzzer.cc"])
+    build.build("fuzz", [source.stem for source in sources])
     result = Totals("fuzz")
     directory = build.directory("fuzz")
-    sources = sorted((ROOT / "tests" / "fuzz").glob("*_fuzzer.cc"))
     for source in sources:
         target = directory / "bin" / source.stem
         if not target.is_file():
