@@ -108,8 +108,8 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
         return None
     if angled and SYSTEM.match(header):
         return None
-    beside = (root / name).parent / header
-    if not angled and top != "src" and beside.exists():
+    own = ((root / name).parent / header, root / top / header)
+    if not angled and top != "src" and any(path.exists() for path in own):
         return None
     if not angled:
         return f'"{header}" is no file of src/; includes are written "folder/header.h"'
