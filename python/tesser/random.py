@@ -120,6 +120,11 @@ class RandomMode(TorchFunctionMode):
         return replacement(self, *args, **kwargs)
 
     def _id(self) -> int:
+        if torch._C._current_graph_task_id() != -1:
+            raise _refuse(
+                "Randomness in a forward pass that is recomputed by the backward pass (activation checkpointing)",
+                "Leave dropout out of the checkpointed part.",
+            )
         self._next_id += 1
         return self._next_id - 1
 
