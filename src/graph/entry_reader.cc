@@ -8,7 +8,7 @@ namespace {
 const Json::Object kNoEntries;
 const Json::Array kNoArray;
 
-std::string quoted(std::string_view key) { return "'" + std::string(key) + "'"; }
+std::string quoted(std::string_view key) { return std::string("'").append(key).append("'"); }
 
 }  // namespace
 
