@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools import build, environment
-from tools.console import ROOT, Failure, Usage, run
+from tools.console import ROOT, Usage, run
 
 OUTPUT = ROOT / "build" / "bench"
 
@@ -12,13 +12,13 @@ def benchmark(name: str, arguments: list[str]) -> None:
     benchmarks = {"step": step, "optimizer": optimizer}
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
-    build.build("release")
     OUTPUT.mkdir(parents=True, exist_ok=True)
     benchmarks[name](arguments)
 
 
 def step(arguments: list[str]) -> None:
     """tesser, PyTorch eager and torch.compile on four models; bench/step.py says how."""
+    build.build("release", ["tesser"])
     command = [environment.PYTHON, "-m", "bench.step", *arguments]
     run(
         command,
@@ -29,8 +29,7 @@ def step(arguments: list[str]) -> None:
 
 def optimizer(arguments: list[str]) -> None:
     """The update kernels of src/optimizer, in Google Benchmark."""
+    build.build("release", ["optimizer_benchmark"])
     program = build.directory("release") / "bin" / "optimizer_benchmark"
-    if not program.is_file():
-        raise Failure(f"the build made no {program.relative_to(ROOT)}.\nWhat to do: see bench/CMakeLists.txt")
     report = [f"--benchmark_out={OUTPUT / 'optimizer.json'}", "--benchmark_out_format=json"]
     run([program, *report, *arguments], "read the message above")

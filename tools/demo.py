@@ -35,7 +35,7 @@ def demo(name: str, arguments: list[str]) -> None:
         raise Usage(f"there is no demo {name}; demos: {', '.join(demos)}")
     if arguments:
         raise Usage(f"./x demo {name} takes no further argument, and was given {arguments[0]}")
-    build.build("release")
+    build.build("release", ["tesser"])
     demos[name](ROOT / "examples" / name)
 
 
