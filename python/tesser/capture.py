@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tesser import optimizers, schedules
-from tesser.capture_build import Names, live_nodes, named_nodes, place_gradient_sums, used_values
+from tesser.capture_build import Names, live_nodes, named_nodes, pair_with_live_forward_nodes, place_gradient_sums, used_values
 from tesser.capture_error import CaptureError
 from tesser.capture_model import StateTensor, check_batch, check_optimizer, state_tensors
 from tesser.capture_recorder import Constant, Value
@@ -166,6 +166,7 @@ def _fill(
     roots = [value for _, value in outputs] + [change.value for change in trace.changes]
     nodes = live_nodes(trace.recorder.nodes, roots)
     used = used_values(nodes, roots)
+    pair_with_live_forward_nodes(nodes)
     place_gradient_sums(nodes)
 
     inputs = [_state_input(state) for state in states if keep_state or trace.inputs[state.name] in used]

@@ -49,6 +49,20 @@ def place_gradient_sums(nodes: list[RecordedNode]) -> None:
             node.recurrence, node.timestep = owner.recurrence, owner.timestep
 
 
+def pair_with_live_forward_nodes(nodes: list[RecordedNode]) -> None:
+    """Where writes through views leave a forward node that nothing reads, its derivative is that of the nearest node of its source line."""
+    live = set(nodes)
+    by_line: dict[tuple[str | None, str | None, int | None], list[RecordedNode]] = {}
+    for node in nodes:
+        if node.phase == "forward":
+            by_line.setdefault((node.source, node.module, node.micro_batch), []).append(node)
+    for node in nodes:
+        forward = node.forward
+        if forward is not None and forward not in live:
+            near = by_line.get((forward.source, forward.module, forward.micro_batch), [])
+            node.forward = min(near, key=lambda candidate: abs(candidate.index - forward.index), default=None)
+
+
 class Names:
     """Names that are unique and depend only on the order of asking."""
 
@@ -72,7 +86,6 @@ class Names:
 
 def named_nodes(nodes: list[RecordedNode], names: Names) -> list[Node]:
     """Nodes as the program holds them: named after their operator and numbered, results after their node."""
-    kept = set(nodes)
     node_names: dict[RecordedNode, str] = {}
     built = []
     for node in nodes:
@@ -84,7 +97,6 @@ def named_nodes(nodes: list[RecordedNode], names: Names) -> list[Node]:
         for index, output in enumerate(node.outputs):
             if output is not None and not output.name:
                 output.name = node_names[node] if len(node.outputs) == 1 else f"{node_names[node]}.{index}"
-        forward = node.forward if node.forward in kept else None
         built.append(
             Node(
                 name=node_names[node],
@@ -92,7 +104,7 @@ def named_nodes(nodes: list[RecordedNode], names: Names) -> list[Node]:
                 args=[_named(argument) for argument in node.args],
                 out=[None if value is None else Result(value.name, value.dtype, value.shape) for value in node.outputs],
                 phase=node.phase,
-                forward=None if forward is None else node_names[forward],
+                forward=None if node.forward is None else node_names[node.forward],
                 module=node.module,
                 source=node.source,
                 recurrence=node.recurrence,

@@ -24,7 +24,8 @@ from tesser.step import Step
 
 DESCRIPTION = """\
 Writes the training step that a step file returns as a program: forward, backward, clipping and update.
-A step file defines step(), which returns tesser.Step(model, loss, batch, optimizer)."""
+A step file defines step(), which returns tesser.Step(model, loss, batch, optimizer). What stands after -- is given to step() as
+keyword arguments: Python's literals, anything else as text."""
 
 EXAMPLES = """\
 examples:
@@ -42,21 +43,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-state", action="store_true", help="build the model without memory and store no initial values: to plan only")
     parser.add_argument("--name", help="name of the program (default: the step's)")
     parser.add_argument("--json", action="store_true", help="print the summary as one line of JSON")
-    parser.add_argument("arguments", metavar="-- key=value", nargs="*", help="keyword arguments of step()")
 
 
 def main(arguments: list[str] | None = None, program: str = "tesser capture") -> int:
     parser = argparse.ArgumentParser(
-        prog=program, description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program,
+        usage=f"{program} step.py [-o OUT] [--no-state] [--name NAME] [--json] [-- key=value ...]",
+        description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
-    return run(parser.parse_args(arguments))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index("--") if "--" in given else len(given)
+    return run(parser.parse_args(given[:end]), given[end + 1 :])
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, step_arguments: list[str]) -> int:
     started = time.monotonic()
     try:
-        step = load_step(options.step_file, _keywords(options.arguments), without_memory=options.no_state)
+        step = load_step(options.step_file, _keywords(step_arguments), without_memory=options.no_state)
         captured = capture(step, state=not options.no_state, name=options.name, source_root=options.step_file.resolve().parent)
     except CaptureError as error:
         print(f"tesser capture: {error}", file=sys.stderr)
@@ -103,7 +107,7 @@ def load_step(path: Path, keywords: dict[str, Any], without_memory: bool = False
 
 def _compiled(text: str, path: Path) -> CodeType:
     try:
-        return compile(text, str(path), "exec")
+        return compile(text, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         raise CaptureError(f"syntax error: {error.msg}", f"{path.name}:{error.lineno}") from error
 

@@ -62,6 +62,7 @@ class RecordedNode:
     recurrence: str | None = None
     timestep: int | None = None
     micro_batch: int | None = None
+    is_view: bool = False
     label: str = ""  # name to give the node, where it is not made from the operator's
 
 
@@ -130,7 +131,9 @@ class Recorder:
     nodes: list[RecordedNode] = field(default_factory=list)
     constants: dict[int, Constant] = field(default_factory=dict)  # by id of the plain tensor
     module_stack: list[str] = field(default_factory=lambda: [""])
-    _forward_nodes: dict[int, RecordedNode] = field(default_factory=dict)  # by autograd sequence number
+    _forward_nodes: dict[int, list[RecordedNode]] = field(default_factory=dict)  # by autograd sequence number
+    _views: dict[tuple[Any, ...], RecordedNode] = field(default_factory=dict)  # by operator and arguments
+    _finished: int | None = None  # sequence number of the autograd node whose results are there
     _random_ids: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -232,7 +235,7 @@ class Recorder:
         timestep = self.current_timestep()
         if self.phase == "backward":
             if sequence is not None:
-                node.forward = self._forward_nodes.get(sequence)
+                node.forward = self._forward_node(sequence, op)
             if node.forward is not None:
                 node.module = node.forward.module
                 node.recurrence, node.timestep = node.forward.recurrence, node.forward.timestep
@@ -244,7 +247,7 @@ class Recorder:
                     if output is not None and output.dtype in ("float32", "float64", "float16", "bfloat16"):
                         output.differentiable = True
                 if sequence is not None:
-                    self._forward_nodes.setdefault(sequence, node)
+                    self._forward_nodes.setdefault(sequence, []).append(node)
         if timestep is not None and node.timestep is None:
             node.recurrence, node.timestep = timestep
         self.nodes.append(node)
@@ -278,6 +281,9 @@ class Recorder:
             out._tesser_value = same
             return out
         recorded = [self._argument(value, str(spec.type)) for value, spec in zip(given, schema.arguments)]
+        key = self._view_key(name, recorded) if any(spec.alias_info is not None for spec in schema.returns) else None
+        if key is not None and self._seen_view(key, out):
+            return out
         outputs = self._outputs(name, out, source)
         if outputs is None:
             return out
@@ -286,18 +292,66 @@ class Recorder:
         if not self._rewrite(name, recorded, outputs, source):
             op = _with_scalars(name, recorded, schema, source)
             _make_dtype_explicit(schema, recorded, outputs)
-            self._append(op, _without_defaults(op, recorded), outputs, source, self._sequence())
+            node = self._append(op, _without_defaults(op, recorded), outputs, source, self._sequence())
+            if key is not None:
+                node.is_view = True
+                self._views[key] = node
         return out
 
+    def _view_key(self, name: str, args: list[Any]) -> tuple[Any, ...]:
+        return (name, self.phase, self.micro_batch, *(tuple(arg) if isinstance(arg, list) else arg for arg in args))
+
+    def _seen_view(self, key: tuple[Any, ...], out: Any) -> bool:
+        """Functionalization makes the views of a tensor again after each write; where nothing has changed, the first ones stay."""
+        node = self._views.get(key)
+        if node is None:
+            return False
+        for tensor, value in zip(out if isinstance(out, (list, tuple)) else [out], node.outputs):
+            tensor._tesser_value = value
+        if self.phase == "forward" and any(value.differentiable for value in node.outputs):
+            self._forward_nodes.setdefault(self._sequence(), []).append(node)
+        return True
+
+    def watch_backward(self, loss: Tensor) -> None:
+        """Call before a backward pass: what autograd runs between two of its nodes are sums of gradients, which belong to neither."""
+
+        def finish(sequence: int) -> Callable[..., None]:
+            def hook(*gradients: Any) -> None:
+                self._finished = sequence
+
+            return hook
+
+        self._finished = None
+        pending, seen = [loss.grad_fn], set()
+        while pending:
+            node = pending.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            pending.extend(following for following, _ in node.next_functions)
+            if "AccumulateGrad" not in node.name():
+                node.register_hook(finish(node._sequence_nr()))
+
     def _sequence(self) -> int | None:
+        """The number that pairs an operator of the forward pass with those of its derivative."""
+        if self.phase != "backward":
+            # autograd has just taken this number for the operator's node
+            return torch.autograd._get_sequence_nr() - 1
         node = torch._C._current_autograd_node()
-        if self.phase == "backward":
-            if node is None:
-                return None
-            # The node that stands for a write into a view is made just after the one of the operator that wrote.
-            return node._sequence_nr() - ("CopySlices" in node.name())
-        # autograd has just taken this number for the operator's node
-        return torch.autograd._get_sequence_nr() - 1
+        if node is None or node._sequence_nr() == self._finished:
+            return None
+        # The node that stands for a write into a view is made just after the one of the operator that wrote.
+        return node._sequence_nr() - ("CopySlices" in node.name())
+
+    def _forward_node(self, sequence: int, op: str) -> RecordedNode | None:
+        candidates = self._forward_nodes.get(sequence, [])
+        named_alike = [node for node in candidates if _base(node.op) in op]
+        if not candidates:
+            # An in-place operator that needs its argument later copies it first, and the copy has taken the next number.
+            named_alike = [node for node in self._forward_nodes.get(sequence + 1, []) if _base(node.op) in op]
+        # Views made again come before the operator that needed them.
+        computing = [node for node in candidates if not node.is_view]
+        return next(iter(named_alike or computing or candidates), None)
 
     def _rename(self, tensor: Tensor) -> Tensor:
         value = self.value_of(tensor)
@@ -429,6 +483,10 @@ class _RecorderMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._recorder.dispatch(func, args, kwargs or {})
+
+
+def _base(op: str) -> str:
+    return op.partition("::")[2].partition(".")[0].strip("_")
 
 
 def _same_kind(source: Tensor, target: Tensor) -> bool:

@@ -228,6 +228,7 @@ def _checked_loss(run: _Run, result: Any) -> tuple[Tensor, Mapping[str, Tensor]]
 
 
 def _gradients(run: _Run, loss: Tensor, leaves: list[Tensor]) -> tuple[Tensor | None, ...]:
+    run.recorder.watch_backward(loss)
     try:
         # torch.autograd.grad without its dispatch over function modes, which would switch those off for what the backward pass
         # itself calls: recomputation of checkpoints, and backward functions of the user's own.

@@ -95,8 +95,7 @@ def test_backward_nodes_name_their_forward_nodes(name: str, programs: dict[str, 
     backward = [node for node in program.nodes if node.phase == "backward"]
     unpaired = [node for node in backward if node.forward is None]
     allowed = ("aten::ones_like", "aten::add.Tensor")  # the loss's seed, and sums of gradients
-    if name != "in_place":  # where writes through views leave forward nodes that nothing reads
-        assert {node.op for node in unpaired} <= set(allowed)
+    assert {node.op for node in unpaired} <= set(allowed)
     for node in backward:
         if node.forward is not None:
             forward = by_name[node.forward]
