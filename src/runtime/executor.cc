@@ -1,0 +1,286 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include <sched.h>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/isnan.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/strides.h>
+
+#include "base/check.h"
+#include "graph/verify.h"
+#include "runtime/arena.h"
+#include "runtime/kernels.h"
+#include "runtime/passes/passes.h"
+#include "runtime/peak_memory.h"
+#include "runtime/step_allocator.h"
+
+namespace tesser::runtime {
+namespace {
+
+using graph::kNone;
+using graph::NodeId;
+using graph::Program;
+using graph::Role;
+using graph::ValueId;
+
+constexpr std::int64_t kAlignment = 64;
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1U, std::thread::hardware_concurrency());
+}
+
+// Program as the kernels will run it. The caller's program stays as it is, for names and shapes.
+Program compiled_program(Program program, const ExecutorOptions& options) {
+  if (options.fuse) program = fuse_elementwise(std::move(program));
+  return schedule_updates(std::move(program));
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  Program program;   // as given
+  Program compiled;  // after the passes; its inputs have the same ValueIds
+  ExecutorOptions options;
+  std::optional<Arena> arena;
+  std::int64_t state_bytes = 0;
+  std::int64_t predicted_peak_bytes = 0;
+  std::size_t step_bytes = 0;
+  Registers registers;
+  std::vector<Kernel> kernels;
+  std::vector<std::vector<ValueId>> releases;       // by node: values nobody reads later
+  std::vector<graph::StateOutput> copied_state;     // new state that no update has put in place
+  std::unordered_map<std::string, ValueId> inputs;  // by name
+  std::unordered_map<std::string, ValueId> results;
+  AllocationScript script;
+
+  ~Impl() {
+    registers.clear();
+    if (arena) forget_arena(*arena);
+  }
+
+  Result<void> lay_out_state();
+  Result<void> bind();
+  Result<void> check_finite(NodeId id) const;
+  Result<at::Tensor> state_tensor(const std::string& name, DType dtype, const Shape& shape) const;
+};
+
+Result<void> Executor::Impl::lay_out_state() {
+  std::int64_t bytes = 0;
+  std::vector<std::pair<ValueId, std::int64_t>> places;
+  for (const ValueId id : program.inputs) {
+    places.emplace_back(id, bytes);
+    bytes += aligned(std::max<std::int64_t>(program.value(id).bytes(), 1));
+  }
+  state_bytes = bytes;
+  predicted_peak_bytes = predict_peak_bytes(compiled);
+  // Address space is free; what a step turns out to need beyond the prediction must fit all the same.
+  const std::int64_t capacity = bytes + 4 * std::max<std::int64_t>(predicted_peak_bytes, 1) + (std::int64_t{4} << 30);
+  TESSER_ASSIGN_OR_RETURN(Arena reserved, Arena::reserve(static_cast<std::size_t>(capacity)));
+  arena.emplace(std::move(reserved));
+  announce_arena(*arena);
+  registers.resize(compiled.values.size());
+  const std::vector<ValueId> channels_last =
+      options.choose_layout ? channels_last_parameters(program) : std::vector<ValueId>();
+  for (const auto& [id, offset] : places) {
+    const graph::Value& value = program.value(id);
+    at::IntArrayRef shape(value.shape);
+    const auto row_major = c10::contiguous_strides(shape);
+    std::vector<std::int64_t> strides(row_major.begin(), row_major.end());
+    const auto is_channels_last = [&](ValueId parameter) {
+      return std::find(channels_last.begin(), channels_last.end(), parameter) != channels_last.end();
+    };
+    // Optimizer state lies as its parameter does, so that an update walks all of them alike.
+    if (is_channels_last(id) || (value.of != kNone && is_channels_last(value.of) && value.shape.size() == 4)) {
+      strides = c10::get_channels_last_strides_2d(shape);
+    }
+    registers[static_cast<std::size_t>(id)] =
+        at::from_blob(arena->base() + offset, shape, strides, at::TensorOptions(scalar_type(value.dtype)));
+  }
+  return {};
+}
+
+Result<void> Executor::Impl::bind() {
+  const Uses uses(compiled);
+  const auto count = static_cast<NodeId>(compiled.nodes.size());
+  releases.resize(compiled.nodes.size());
+  for (ValueId id = 0; id < static_cast<ValueId>(compiled.values.size()); ++id) {
+    const graph::Value& value = compiled.value(id);
+    if (value.producer == kNone || uses.is_output[static_cast<std::size_t>(id)]) continue;
+    const auto& readers = uses.readers[static_cast<std::size_t>(id)];
+    releases[static_cast<std::size_t>(readers.empty() ? value.producer : readers.back())].push_back(id);
+  }
+  for (const graph::StateOutput& output : compiled.state_outputs) {
+    const NodeId producer = compiled.value(output.value).producer;
+    const bool in_place = producer != kNone && is_update(compiled.node(producer));
+    if (!in_place && output.state != output.value) copied_state.push_back(output);
+  }
+  kernels.reserve(compiled.nodes.size());
+  for (NodeId id = 0; id < count; ++id) {
+    TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind_node(compiled, compiled.node(id)));
+    kernels.push_back(std::move(kernel));
+  }
+  return {};
+}
+
+Result<void> Executor::Impl::check_finite(NodeId id) const {
+  const graph::Node& node = compiled.node(id);
+  for (const ValueId output : node.outputs) {
+    if (output == kNone || !is_floating(compiled.value(output).dtype)) continue;
+    const at::Tensor& tensor = registers[static_cast<std::size_t>(output)];
+    if (!tensor.defined() || !at::isnan(tensor).any().item<bool>()) continue;
+    return failed(describe(node) + " is the first operator whose result is not a number (NaN); its value '" +
+                  compiled.value(output).name + "' has shape " + c10::str(tensor.sizes()) +
+                  ". Look at its inputs there: a too large learning rate, a logarithm or root of what may be zero, or bad data");
+  }
+  return {};
+}
+
+Result<at::Tensor> Executor::Impl::state_tensor(const std::string& name, DType dtype, const Shape& shape) const {
+  const auto found = inputs.find(name);
+  if (found == inputs.end()) return not_found("the program has no state value '" + name + "'");
+  const graph::Value& value = program.value(found->second);
+  if (value.dtype != dtype || value.shape != shape) {
+    return invalid_input("'" + name + "' is " + std::string(dtype_name(value.dtype)) + " of shape " +
+                         c10::str(at::IntArrayRef(value.shape)) + " in the program, but " + std::string(dtype_name(dtype)) +
+                         " of shape " + c10::str(at::IntArrayRef(shape)) + " was given");
+  }
+  return registers[static_cast<std::size_t>(found->second)];
+}
+
+Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Executor::~Executor() = default;
+
+Result<std::unique_ptr<Executor>> Executor::create(graph::Program program, const ExecutorOptions& options) {
+  TESSER_RETURN_IF_ERROR(graph::verify(program));
+  install_step_allocator();
+  const int threads = options.threads > 0 ? options.threads : usable_processors();
+  if (threads != at::get_num_threads()) at::set_num_threads(threads);
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->compiled = compiled_program(program, options);
+  impl->program = std::move(program);
+  for (const ValueId id : impl->program.inputs) impl->inputs.emplace(impl->program.value(id).name, id);
+  for (const auto& result : impl->compiled.results) impl->results.emplace(result.name, result.value);
+  try {
+    TESSER_RETURN_IF_ERROR(impl->lay_out_state());
+    TESSER_RETURN_IF_ERROR(impl->bind());
+  } catch (const std::exception& error) {
+    return failed(std::string("cannot prepare the program: ") + error.what());
+  }
+  return std::unique_ptr<Executor>(new Executor(std::move(impl)));
+}
+
+const graph::Program& Executor::program() const { return impl_->program; }
+
+Result<void> Executor::write_state(const std::string& name, const TensorView& source) {
+  TESSER_ASSIGN_OR_RETURN(at::Tensor tensor, impl_->state_tensor(name, source.dtype, source.shape));
+  const c10::InferenceMode guard;
+  tensor.copy_(at::from_blob(const_cast<void*>(source.data), source.shape, tensor.options()));
+  return {};
+}
+
+Result<void> Executor::read_state(const std::string& name, const MutableTensorView& target) const {
+  TESSER_ASSIGN_OR_RETURN(const at::Tensor tensor, impl_->state_tensor(name, target.dtype, target.shape));
+  const c10::InferenceMode guard;
+  at::from_blob(target.data, target.shape, tensor.options()).copy_(tensor);
+  return {};
+}
+
+MutableTensorView Executor::batch(const std::string& name) {
+  const auto found = impl_->inputs.find(name);
+  TESSER_CHECK(found != impl_->inputs.end() && impl_->program.value(found->second).role == Role::kBatch,
+               "'" + name + "', which is no batch value of the program");
+  const graph::Value& value = impl_->program.value(found->second);
+  return {value.dtype, value.shape, impl_->registers[static_cast<std::size_t>(found->second)].data_ptr()};
+}
+
+Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
+  Impl& self = *impl_;
+  const Program& compiled = self.compiled;
+  for (const ValueId id : compiled.inputs) {
+    const graph::Value& value = compiled.value(id);
+    void* data = self.registers[static_cast<std::size_t>(id)].data_ptr();
+    if (value.role == Role::kStep) *static_cast<std::int64_t*>(data) = step;
+    if (value.role == Role::kSeed) *static_cast<std::int64_t*>(data) = seed;
+    if (value.role == Role::kLearningRate) {
+      *static_cast<double*>(data) = compiled.schedules[static_cast<std::size_t>(value.schedule)].at(step);
+    }
+  }
+  const c10::InferenceMode guard;
+  for (graph::NodeId id = 0; id < static_cast<NodeId>(compiled.nodes.size()); ++id) {
+    for (const ValueId output : compiled.node(id).outputs) {
+      if (output != kNone) self.registers[static_cast<std::size_t>(output)].reset();  // what the last step left
+    }
+  }
+  NodeId running = 0;
+  StepResult result;
+  bool recorded = false;
+  try {
+    const ScriptScope scope(self.script);
+    self.script.begin_step(compiled.nodes.size());
+    for (; running < static_cast<NodeId>(compiled.nodes.size()); ++running) {
+      const auto index = static_cast<std::size_t>(running);
+      self.script.begin_node(running);
+      self.kernels[index](self.registers);
+      if (self.options.check_nan) TESSER_RETURN_IF_ERROR(self.check_finite(running));
+      self.script.end_node();
+      for (const ValueId id : self.releases[index]) self.registers[static_cast<std::size_t>(id)].reset();
+    }
+    recorded = self.script.end_step();
+  } catch (const c10::Error& error) {
+    return failed(describe(compiled.node(running)) + ": " + error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return failed(describe(compiled.node(running)) + ": out of memory; use a smaller batch or more workers");
+  } catch (const std::exception& error) {
+    return failed(describe(compiled.node(running)) + ": " + error.what());
+  }
+  for (const graph::StateOutput& output : self.copied_state) {
+    self.registers[static_cast<std::size_t>(output.state)].copy_(self.registers[static_cast<std::size_t>(output.value)]);
+  }
+  if (compiled.loss != kNone) result.loss = self.registers[static_cast<std::size_t>(compiled.loss)].item<double>();
+  for (const auto& metric : compiled.metrics) {
+    result.metrics.push_back(self.registers[static_cast<std::size_t>(metric.value)].item<double>());
+  }
+  if (recorded) self.step_bytes = self.script.plan(*self.arena, static_cast<std::size_t>(self.state_bytes));
+  return result;
+}
+
+Result<void> Executor::read_result(const std::string& name, const MutableTensorView& target) const {
+  const auto found = impl_->results.find(name);
+  if (found == impl_->results.end()) return not_found("the program has no result '" + name + "'");
+  const graph::Value& value = impl_->compiled.value(found->second);
+  const at::Tensor& tensor = impl_->registers[static_cast<std::size_t>(found->second)];
+  if (value.dtype != target.dtype || value.shape != target.shape || !tensor.defined()) {
+    return invalid_input("result '" + name + "' is " + std::string(dtype_name(value.dtype)) + " of shape " +
+                         c10::str(at::IntArrayRef(value.shape)) + " after a run");
+  }
+  const c10::InferenceMode guard;
+  at::from_blob(target.data, target.shape, tensor.options()).copy_(tensor);
+  return {};
+}
+
+MemoryReport Executor::memory() const {
+  MemoryReport report;
+  report.state_bytes = impl_->state_bytes;
+  report.predicted_peak_bytes = impl_->predicted_peak_bytes;
+  report.arena_bytes = impl_->step_bytes == 0 ? 0 : impl_->state_bytes + static_cast<std::int64_t>(impl_->step_bytes);
+  report.unplanned_allocations = impl_->script.unplanned_allocations();
+  report.unplanned_bytes = impl_->script.unplanned_peak_bytes();
+  return report;
+}
+
+}  // namespace tesser::runtime

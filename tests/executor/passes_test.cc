@@ -1,0 +1,102 @@
+#include "runtime/passes/passes.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "program_text.h"
+#include "graph/verify.h"
+
+namespace tesser::runtime {
+namespace {
+
+using testing::step_program;
+
+constexpr const char* kInputs =
+    R"({"name":"w","role":"parameter","dtype":"float32","shape":[4,4],"trainable":true},)"
+    R"({"name":"v","role":"parameter","dtype":"float32","shape":[4,4],"trainable":true},)"
+    R"({"name":"x","role":"batch","dtype":"float32","shape":[4,4]},)"
+    R"({"name":"bias","role":"batch","dtype":"float32","shape":[4]},)"
+    R"({"name":"step","role":"step","dtype":"int64","shape":[]},)"
+    R"({"name":"seed","role":"seed","dtype":"int64","shape":[]},)"
+    R"({"name":"lr","role":"learning_rate","dtype":"float64","shape":[],"schedule":0})";
+
+std::string node(const std::string& name, const std::string& op, const std::string& args, const std::string& phase = "forward",
+                 const std::string& shape = "[4,4]") {
+  return R"({"name":")" + name + R"(","op":")" + op + R"(","args":[)" + args + R"(],"out":[[")" + name + R"(","float32",)" +
+         shape + R"(]],"phase":")" + phase + R"("})";
+}
+
+std::string update(const std::string& parameter, const std::string& gradient) {
+  return R"({"name":"update/)" + parameter + R"(","op":"tesser::sgd","args":["%)" + parameter + R"(","%)" + gradient +
+         R"(",null,"%lr","%step",0.0,0.0,0.0,false,false],"out":[[")" + parameter + R"(.new","float32",[4,4]],null],"phase":"update"})";
+}
+
+std::string outputs() {
+  return R"({"role":"loss","value":"%loss"},{"role":"state","name":"w","value":"%w.new"},{"role":"state","name":"v","value":"%v.new"})";
+}
+
+std::vector<std::string> names(const graph::Program& program) {
+  std::vector<std::string> names;
+  for (const auto& each : program.nodes) names.push_back(each.name);
+  return names;
+}
+
+const graph::Node& find_node(const graph::Program& program, const std::string& name) {
+  for (const auto& each : program.nodes) {
+    if (each.name == name) return each;
+  }
+  ADD_FAILURE() << "no node " << name;
+  return program.nodes.front();
+}
+
+TEST(ScheduleUpdates, RunsAnUpdateAfterItsGradientAndTheLastReader) {
+  const auto program = schedule_updates(step_program(
+      kInputs,
+      node("a", "aten::mm", R"("%x","%w")") + "," + node("loss", "aten::sum", R"("%a")", "forward", "[]") + "," +
+          node("gw", "aten::mm", R"("%x","%a")", "backward") + "," + node("gv", "aten::mm", R"("%a","%x")", "backward") + "," +
+          node("dx", "aten::mm", R"("%gv","%w")", "backward") + "," + node("late", "aten::mm", R"("%dx","%dx")", "backward") +
+          "," + update("v", "gv") + "," + update("w", "gw"),
+      outputs()));
+  EXPECT_EQ(names(program), (std::vector<std::string>{"a", "loss", "gw", "gv", "update/v", "dx", "update/w", "late"}));
+  EXPECT_TRUE(graph::verify(program).has_value());
+}
+
+TEST(FuseElementwise, JoinsAChainWithBroadcastNumbersAndKeptIntermediates) {
+  const auto program = fuse_elementwise(step_program(
+      kInputs,
+      node("a", "aten::add.Tensor", R"("%x","%bias")") + "," + node("b", "aten::mul.Tensor", R"("%a",2.0)") + "," +
+          node("c", "aten::relu", R"("%b")") + "," + node("d", "aten::mm", R"("%c","%w")") + "," +
+          node("e", "aten::mm", R"("%b","%d")") + "," + node("loss", "aten::sum", R"("%e")", "forward", "[]") + "," +
+          update("w", "c") + "," + update("v", "d"),
+      outputs()));
+  const graph::Node& fused = find_node(program, "c/fused");
+  EXPECT_EQ(std::get<std::string>(fused.args[0]), "t0 = add(i0, i1, 1); o0 = mul_number(t0, 2); o1 = relu(o0)");
+  EXPECT_EQ(fused.outputs.size(), 2u);
+  EXPECT_TRUE(graph::verify(program).has_value());
+}
+
+// The chain a -> b -> c may not run where c stands, since `between` needs b earlier.
+TEST(FuseElementwise, StopsBeforeAReaderInBetween) {
+  const auto program = fuse_elementwise(step_program(
+      kInputs,
+      node("a", "aten::neg", R"("%x")") + "," + node("b", "aten::relu", R"("%a")") + "," +
+          node("between", "aten::mm", R"("%b","%w")") + "," + node("c", "aten::add.Tensor", R"("%b","%between")") + "," +
+          node("loss", "aten::sum", R"("%c")", "forward", "[]") + "," + update("w", "c") + "," + update("v", "c"),
+      outputs()));
+  EXPECT_EQ(names(program), (std::vector<std::string>{"b/fused", "between", "c", "loss", "update/w", "update/v"}));
+  EXPECT_TRUE(graph::verify(program).has_value());
+}
+
+TEST(FuseElementwise, LeavesOtherTypesAndPhasesApart) {
+  const auto program = fuse_elementwise(step_program(
+      kInputs,
+      node("a", "aten::neg", R"("%x")") + "," + node("loss", "aten::sum", R"("%a")", "forward", "[]") + "," +
+          node("b", "aten::relu", R"("%a")", "backward") + "," + update("w", "b") + "," + update("v", "a"),
+      outputs()));
+  EXPECT_EQ(names(program), (std::vector<std::string>{"a", "loss", "b", "update/w", "update/v"}));
+}
+
+}  // namespace
+}  // namespace tesser::runtime
