@@ -60,8 +60,9 @@ Result<int> run_capture(const std::vector<std::string>& arguments) {
   }
   pointers.push_back(nullptr);
   ::execvp(python.c_str(), pointers.data());
-  return invalid_input(fmt::format("cannot run Python '{}': {}; run ./x setup, or set TESSER_PYTHON to a Python that has PyTorch", python,
-                                   std::generic_category().message(errno)));
+  return invalid_input(
+      fmt::format("cannot run Python '{}': {}; run ./x setup, or set TESSER_PYTHON to a Python that has PyTorch",
+                  python, std::generic_category().message(errno)));
 }
 
 }  // namespace
@@ -71,7 +72,8 @@ void add_capture(CLI::App& app, Action& action) {
   // Python parses the arguments, --help among them.
   command->prefix_command();
   command->set_help_flag();
-  command->callback([command, &action] { action = [arguments = command->remaining()] { return run_capture(arguments); }; });
+  command->callback(
+      [command, &action] { action = [arguments = command->remaining()] { return run_capture(arguments); }; });
 }
 
 }  // namespace tesser::cli

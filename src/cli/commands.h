@@ -1,7 +1,8 @@
 // The subcommands of `tesser`, one source file each.
 //
-// add_NAME() declares a command's arguments on `app`; when the user chose the command, parsing sets `action`, and main() then runs it. An action returns the
-// exit code (0 done, 1 the run failed) or an error, which main() prints and turns into one; it prints results to standard output and nothing else there.
+// add_NAME() declares a command's arguments on `app`; when the user chose the command, parsing sets `action`, and
+// main() then runs it. An action returns the exit code (0 done, 1 the run failed) or an error, which main() prints and
+// turns into one; it prints results to standard output and nothing else there.
 #pragma once
 
 #include <functional>

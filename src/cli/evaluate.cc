@@ -27,14 +27,18 @@ struct Arguments {
 Result<int> run_evaluate(const Arguments& arguments) {
   TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Executor> executor, load_forward(arguments.forward));
   TESSER_RETURN_IF_ERROR(runtime::check_scalar_results(executor->program()));
-  TESSER_ASSIGN_OR_RETURN(const runtime::DataSet data, runtime::DataSet::open(arguments.data, runtime::batch_values(executor->program())));
+  TESSER_ASSIGN_OR_RETURN(const runtime::DataSet data,
+                          runtime::DataSet::open(arguments.data, runtime::batch_values(executor->program())));
   TESSER_ASSIGN_OR_RETURN(const runtime::Evaluation evaluation, runtime::evaluate(*executor, data));
   if (arguments.json) {
-    fmt::print("{{\"event\":\"evaluation\",\"results\":{},\"batches\":{},\"samples\":{},\"left_out\":{},\"seconds\":{}}}\n", results_json(evaluation.results),
-               evaluation.batches, evaluation.samples, evaluation.left_out, json_number(evaluation.seconds));
+    fmt::print(
+        "{{\"event\":\"evaluation\",\"results\":{},\"batches\":{},\"samples\":{},\"left_out\":{},\"seconds\":{}}}\n",
+        results_json(evaluation.results), evaluation.batches, evaluation.samples, evaluation.left_out,
+        json_number(evaluation.seconds));
   } else {
-    fmt::print("{} ({} samples{})\n", results_text(evaluation), evaluation.samples,
-               evaluation.left_out > 0 ? fmt::format("; {} do not fill a batch and are left out", evaluation.left_out) : "");
+    fmt::print(
+        "{} ({} samples{})\n", results_text(evaluation), evaluation.samples,
+        evaluation.left_out > 0 ? fmt::format("; {} do not fill a batch and are left out", evaluation.left_out) : "");
   }
   return 0;
 }
@@ -42,7 +46,8 @@ Result<int> run_evaluate(const Arguments& arguments) {
 }  // namespace
 
 void add_evaluate(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("evaluate", "Average the forward program's scalar results over a data directory");
+  CLI::App* command =
+      app.add_subcommand("evaluate", "Average the forward program's scalar results over a data directory");
   const auto arguments = std::make_shared<Arguments>();
   add_forward_arguments(*command, arguments->forward);
   command->add_option("--data", arguments->data, "Data directory")->required();

@@ -31,17 +31,21 @@ Result<int> run_export(const Arguments& arguments) {
     fmt::print(stderr, "tesser: {}\n", note);
   }
   TESSER_ASSIGN_OR_RETURN(const runtime::Exported exported, runtime::export_weights(checkpoint, arguments.output));
-  fmt::print("{}: {} tensors, {}, of {} after step {}\n", arguments.output.string(), exported.tensors, bytes_text(exported.bytes), checkpoint.path().string(),
-             checkpoint.info().step);
+  fmt::print("{}: {} tensors, {}, of {} after step {}\n", arguments.output.string(), exported.tensors,
+             bytes_text(exported.bytes), checkpoint.path().string(), checkpoint.info().step);
   return 0;
 }
 
 }  // namespace
 
 void add_export(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("export", "Write a checkpoint's weights as one file for PyTorch's load_state_dict");
+  CLI::App* command =
+      app.add_subcommand("export", "Write a checkpoint's weights as one file for PyTorch's load_state_dict");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("checkpoint", arguments->checkpoint, "Checkpoint directory (its newest complete checkpoint), or one step-N directory")->required();
+  command
+      ->add_option("checkpoint", arguments->checkpoint,
+                   "Checkpoint directory (its newest complete checkpoint), or one step-N directory")
+      ->required();
   command->add_option("-o,--output", arguments->output, "Safetensors file to write")->required();
   command->footer(kExamples);
   command->callback([arguments, &action] { action = [arguments] { return run_export(*arguments); }; });

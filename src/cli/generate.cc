@@ -31,10 +31,12 @@ Result<runtime::Vocabulary> read_vocabulary(const Arguments& arguments) {
   if (arguments.vocabulary) {
     return runtime::Vocabulary::read(*arguments.vocabulary);
   }
-  const std::filesystem::path beside = std::filesystem::absolute(arguments.forward.program / "").parent_path().parent_path() / "vocabulary.json";
+  const std::filesystem::path beside =
+      std::filesystem::absolute(arguments.forward.program / "").parent_path().parent_path() / "vocabulary.json";
   std::error_code error;
   if (!std::filesystem::exists(beside, error)) {
-    return not_found(fmt::format("{}: no such file; say where the vocabulary is with --vocabulary FILE", beside.string()));
+    return not_found(
+        fmt::format("{}: no such file; say where the vocabulary is with --vocabulary FILE", beside.string()));
   }
   return runtime::Vocabulary::read(beside);
 }
@@ -45,7 +47,8 @@ Result<int> run_generate(const Arguments& arguments) {
   TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Executor> executor, load_forward(arguments.forward));
   TESSER_ASSIGN_OR_RETURN(const runtime::LanguageModel model, runtime::language_model(executor->program()));
   if (model.vocabulary != vocabulary.size()) {
-    return invalid_input(fmt::format("the vocabulary has {} characters, the logits of '{}' have {}", vocabulary.size(), executor->program().name, model.vocabulary));
+    return invalid_input(fmt::format("the vocabulary has {} characters, the logits of '{}' have {}", vocabulary.size(),
+                                     executor->program().name, model.vocabulary));
   }
   fmt::print("{}", arguments.prompt);
   const Result<void> generated = runtime::generate(*executor, prompt, arguments.options, [&](std::int64_t token) {
@@ -64,12 +67,17 @@ void add_generate(CLI::App& app, Action& action) {
   const auto arguments = std::make_shared<Arguments>();
   add_forward_arguments(*command, arguments->forward);
   command->add_option("--prompt", arguments->prompt, "Text to continue (a line break where it is not given)");
-  command->add_option("--length", arguments->options.length, "Characters to generate")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--temperature", arguments->options.temperature, "0 takes the likeliest character, 1 draws from the model's distribution")
+  command->add_option("--length", arguments->options.length, "Characters to generate")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--temperature", arguments->options.temperature,
+                   "0 takes the likeliest character, 1 draws from the model's distribution")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", arguments->options.seed, "Seed of the draws")->capture_default_str();
-  command->add_option("--vocabulary", arguments->vocabulary, "vocabulary.json, or a directory that holds it (beside the program where it is not given)");
+  command->add_option("--vocabulary", arguments->vocabulary,
+                      "vocabulary.json, or a directory that holds it (beside the program where it is not given)");
   command->footer(kExamples);
   command->callback([arguments, &action] { action = [arguments] { return run_generate(*arguments); }; });
 }

@@ -53,7 +53,8 @@ int run(int count, char** words) {
   const bool is_command = std::find(names.begin(), names.end(), given) != names.end();
   if (!is_command && !given.starts_with("-")) {
     const auto nearest = nearest_name(given, names);
-    return wrong_usage("tesser", fmt::format("unknown command '{}'{}", given, nearest ? fmt::format("; did you mean '{}'?", *nearest) : ""));
+    return wrong_usage("tesser", fmt::format("unknown command '{}'{}", given,
+                                             nearest ? fmt::format("; did you mean '{}'?", *nearest) : ""));
   }
   const std::string where = is_command ? "tesser " + given : "tesser";
   try {

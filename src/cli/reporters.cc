@@ -33,7 +33,8 @@ void print_line(const std::string& line) {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Mean duration of a step. The first step of a process traces its memory and is left out as soon as there are others; the last hundred or so count.
+// Mean duration of a step. The first step of a process traces its memory and is left out as soon as there are others;
+// the last hundred or so count.
 class StepTime {
  public:
   void add(double seconds) {
@@ -61,9 +62,14 @@ class PeopleReporter : public runtime::TrainReporter {
  public:
   void started(const TrainStart& start) override {
     start_ = start;
-    line(fmt::format("{}: {} samples, batch {}, {} steps an epoch{}", start.program, start.samples, start.batch_size, start.batches_per_epoch,
-                     start.left_out > 0 ? fmt::format(" (each epoch leaves out the {} samples that do not fill a batch)", start.left_out) : ""));
-    line(fmt::format("steps {} to {}, seed {}, predicted peak memory {}", start.step + 1, start.until_step, start.seed, bytes_text(start.predicted_peak_bytes)));
+    line(fmt::format(
+        "{}: {} samples, batch {}, {} steps an epoch{}", start.program, start.samples, start.batch_size,
+        start.batches_per_epoch,
+        start.left_out > 0
+            ? fmt::format(" (each epoch leaves out the {} samples that do not fill a batch)", start.left_out)
+            : ""));
+    line(fmt::format("steps {} to {}, seed {}, predicted peak memory {}", start.step + 1, start.until_step, start.seed,
+                     bytes_text(start.predicted_peak_bytes)));
     if (start.resumed_from) {
       line(fmt::format("resumed from {} after step {}", start.resumed_from->string(), start.step));
     }
@@ -72,16 +78,21 @@ class PeopleReporter : public runtime::TrainReporter {
     }
   }
   void evaluated(std::int64_t step, std::int64_t epoch, const Evaluation& evaluation) override {
-    line(fmt::format("epoch {}, step {}: evaluation: {} ({} samples)", epoch + 1, step, results_text(evaluation), evaluation.samples));
+    line(fmt::format("epoch {}, step {}: evaluation: {} ({} samples)", epoch + 1, step, results_text(evaluation),
+                     evaluation.samples));
   }
   void checkpoint_written(const CheckpointWritten& written) override {
-    line(fmt::format("checkpoint {} ({}, {:.1f} s)", written.path.string(), bytes_text(written.bytes), written.seconds));
+    line(
+        fmt::format("checkpoint {} ({}, {:.1f} s)", written.path.string(), bytes_text(written.bytes), written.seconds));
   }
   void ended(const TrainEnd& end) override {
     finish();
-    line(fmt::format("{} after step {}{}: {} steps in {}, {:.1f} samples/s, peak memory {} (process {})", end.interrupted ? "stopped" : "done", end.step,
-                     end.final_loss ? fmt::format(", loss {:.6g}", *end.final_loss) : "", end.steps, duration_text(end.seconds), end.samples_per_second,
-                     bytes_text(end.memory.arena_bytes + end.memory.unplanned_bytes), bytes_text(end.resident_peak_bytes)));
+    line(fmt::format("{} after step {}{}: {} steps in {}, {:.1f} samples/s, peak memory {} (process {})",
+                     end.interrupted ? "stopped" : "done", end.step,
+                     end.final_loss ? fmt::format(", loss {:.6g}", *end.final_loss) : "", end.steps,
+                     duration_text(end.seconds), end.samples_per_second,
+                     bytes_text(end.memory.arena_bytes + end.memory.unplanned_bytes),
+                     bytes_text(end.resident_peak_bytes)));
   }
 
  protected:
@@ -90,12 +101,15 @@ class PeopleReporter : public runtime::TrainReporter {
 
   // "epoch 2/5  step 340/1320"
   std::string place(const StepReport& report) const {
-    const std::int64_t epochs = start_.epoch + (start_.until_step - start_.step + start_.batches_per_epoch - 1) / start_.batches_per_epoch;
-    return fmt::format("epoch {}/{}  step {}/{}", report.epoch + 1, std::max(epochs, report.epoch + 1), report.step, start_.until_step);
+    const std::int64_t epochs =
+        start_.epoch + (start_.until_step - start_.step + start_.batches_per_epoch - 1) / start_.batches_per_epoch;
+    return fmt::format("epoch {}/{}  step {}/{}", report.epoch + 1, std::max(epochs, report.epoch + 1), report.step,
+                       start_.until_step);
   }
   std::string rate(const StepReport& report) const {
     const double seconds = time_.mean();
-    return fmt::format("{:.{}f} steps/s  {:.0f} samples/s  {} left", 1 / seconds, 1 / seconds < 10 ? 2 : 0, static_cast<double>(start_.batch_size) / seconds,
+    return fmt::format("{:.{}f} steps/s  {:.0f} samples/s  {} left", 1 / seconds, 1 / seconds < 10 ? 2 : 0,
+                       static_cast<double>(start_.batch_size) / seconds,
                        duration_text(seconds * static_cast<double>(start_.until_step - report.step)));
   }
 
@@ -103,13 +117,15 @@ class PeopleReporter : public runtime::TrainReporter {
   StepTime time_;
 };
 
-// For files and pipes: a line for the first and the last step and, between them, one a second at first and one every ten seconds later.
+// For files and pipes: a line for the first and the last step and, between them, one a second at first and one every
+// ten seconds later.
 class LineReporter : public PeopleReporter {
  public:
   void stepped(const StepReport& report) override {
     time_.add(report.seconds);
     const bool first = !printed_;
-    if (!first && report.step < start_.until_step && seconds_since(last_) < (seconds_since(begin_) < 60 ? 1.0 : 10.0) && std::isfinite(report.loss)) {
+    if (!first && report.step < start_.until_step && seconds_since(last_) < (seconds_since(begin_) < 60 ? 1.0 : 10.0) &&
+        std::isfinite(report.loss)) {
       return;
     }
     printed_ = true;
@@ -177,7 +193,8 @@ class BarReporter : public PeopleReporter {
     constexpr std::size_t kLeastBar = 7;
     if (left.size() + right.size() + kLeastBar < width) {
       const std::size_t bar = std::min<std::size_t>(width - left.size() - right.size() - 3, 40);
-      const double part = start_.until_step > 0 ? static_cast<double>(last_report_.step) / static_cast<double>(start_.until_step) : 1.0;
+      const double part =
+          start_.until_step > 0 ? static_cast<double>(last_report_.step) / static_cast<double>(start_.until_step) : 1.0;
       const std::size_t full = std::min(bar, static_cast<std::size_t>(part * static_cast<double>(bar)));
       text += fmt::format("[{}{}]", std::string(full, '='), std::string(bar - full, ' '));
     }
@@ -196,36 +213,51 @@ class BarReporter : public PeopleReporter {
 class JsonReporter : public runtime::TrainReporter {
  public:
   void started(const TrainStart& start) override {
-    print_line(fmt::format("{{\"event\":\"start\",\"program\":{},\"step\":{},\"until_step\":{},\"epoch\":{},\"batches_per_epoch\":{},\"batch_size\":{},\"samples\":{},"
-                           "\"left_out\":{},\"seed\":{},\"threads\":{},\"resumed_from\":{},\"predicted_peak_bytes\":{}}}",
-                           json_string(start.program), start.step, start.until_step, start.epoch + 1, start.batches_per_epoch, start.batch_size, start.samples,
-                           start.left_out, start.seed, start.threads, start.resumed_from ? json_string(start.resumed_from->string()) : "null",
-                           start.predicted_peak_bytes));
+    print_line(fmt::format(
+        "{{\"event\":\"start\",\"program\":{},\"step\":{},\"until_step\":{},\"epoch\":{},\"batches_per_epoch\":{},"
+        "\"batch_size\":{},\"samples\":{},"
+        "\"left_out\":{},\"seed\":{},\"threads\":{},\"resumed_from\":{},\"predicted_peak_bytes\":{}}}",
+        json_string(start.program), start.step, start.until_step, start.epoch + 1, start.batches_per_epoch,
+        start.batch_size, start.samples, start.left_out, start.seed, start.threads,
+        start.resumed_from ? json_string(start.resumed_from->string()) : "null", start.predicted_peak_bytes));
   }
   void stepped(const StepReport& report) override {
     std::string rates;
     for (const double rate : report.learning_rates) {
       rates += (rates.empty() ? "" : ",") + json_number(rate);
     }
-    print_line(fmt::format("{{\"event\":\"step\",\"step\":{},\"epoch\":{},\"loss\":{},\"metrics\":{},\"learning_rate\":{},\"seconds\":{}}}", report.step, report.epoch + 1,
-                           json_number(report.loss), results_json(report.metrics), report.learning_rates.size() == 1 ? rates : "[" + rates + "]",
-                           json_number(report.seconds)));
+    print_line(
+        fmt::format("{{\"event\":\"step\",\"step\":{},\"epoch\":{},\"loss\":{},\"metrics\":{},\"learning_rate\":{},"
+                    "\"seconds\":{}}}",
+                    report.step, report.epoch + 1, json_number(report.loss), results_json(report.metrics),
+                    report.learning_rates.size() == 1 ? rates : "[" + rates + "]", json_number(report.seconds)));
   }
   void evaluated(std::int64_t step, std::int64_t epoch, const Evaluation& evaluation) override {
-    print_line(fmt::format("{{\"event\":\"evaluation\",\"step\":{},\"epoch\":{},\"results\":{},\"batches\":{},\"samples\":{},\"left_out\":{},\"seconds\":{}}}", step, epoch + 1,
-                           results_json(evaluation.results), evaluation.batches, evaluation.samples, evaluation.left_out, json_number(evaluation.seconds)));
+    print_line(
+        fmt::format("{{\"event\":\"evaluation\",\"step\":{},\"epoch\":{},\"results\":{},\"batches\":{},\"samples\":{},"
+                    "\"left_out\":{},\"seconds\":{}}}",
+                    step, epoch + 1, results_json(evaluation.results), evaluation.batches, evaluation.samples,
+                    evaluation.left_out, json_number(evaluation.seconds)));
   }
   void checkpoint_written(const CheckpointWritten& written) override {
-    print_line(fmt::format("{{\"event\":\"checkpoint\",\"step\":{},\"path\":{},\"seconds\":{},\"bytes\":{}}}", written.step, json_string(written.path.string()),
-                           json_number(written.seconds), written.bytes));
+    print_line(fmt::format("{{\"event\":\"checkpoint\",\"step\":{},\"path\":{},\"seconds\":{},\"bytes\":{}}}",
+                           written.step, json_string(written.path.string()), json_number(written.seconds),
+                           written.bytes));
   }
-  void note(const std::string& message) override { print_line(fmt::format("{{\"event\":\"note\",\"message\":{}}}", json_string(message))); }
+  void note(const std::string& message) override {
+    print_line(fmt::format("{{\"event\":\"note\",\"message\":{}}}", json_string(message)));
+  }
   void ended(const TrainEnd& end) override {
-    print_line(fmt::format("{{\"event\":\"end\",\"steps\":{},\"step\":{},\"seconds\":{},\"samples_per_second\":{},\"peak_bytes\":{},\"predicted_peak_bytes\":{},"
-                           "\"unplanned_allocations\":{},\"unplanned_bytes\":{},\"resident_peak_bytes\":{},\"interrupted\":{},\"final_loss\":{},\"checkpoint\":{}}}",
-                           end.steps, end.step, json_number(end.seconds), json_number(end.samples_per_second), end.memory.arena_bytes + end.memory.unplanned_bytes,
-                           end.memory.predicted_peak_bytes, end.memory.unplanned_allocations, end.memory.unplanned_bytes, end.resident_peak_bytes, end.interrupted,
-                           end.final_loss ? json_number(*end.final_loss) : "null", end.checkpoint ? json_string(end.checkpoint->string()) : "null"));
+    print_line(
+        fmt::format("{{\"event\":\"end\",\"steps\":{},\"step\":{},\"seconds\":{},\"samples_per_second\":{},\"peak_"
+                    "bytes\":{},\"predicted_peak_bytes\":{},"
+                    "\"unplanned_allocations\":{},\"unplanned_bytes\":{},\"resident_peak_bytes\":{},\"interrupted\":{},"
+                    "\"final_loss\":{},\"checkpoint\":{}}}",
+                    end.steps, end.step, json_number(end.seconds), json_number(end.samples_per_second),
+                    end.memory.arena_bytes + end.memory.unplanned_bytes, end.memory.predicted_peak_bytes,
+                    end.memory.unplanned_allocations, end.memory.unplanned_bytes, end.resident_peak_bytes,
+                    end.interrupted, end.final_loss ? json_number(*end.final_loss) : "null",
+                    end.checkpoint ? json_string(end.checkpoint->string()) : "null"));
   }
 };
 
@@ -233,9 +265,12 @@ class JsonReporter : public runtime::TrainReporter {
 
 std::unique_ptr<runtime::TrainReporter> make_reporter(ReportStyle style) {
   switch (style) {
-    case ReportStyle::kProgressBar: return std::make_unique<BarReporter>();
-    case ReportStyle::kLines: return std::make_unique<LineReporter>();
-    case ReportStyle::kJson: return std::make_unique<JsonReporter>();
+    case ReportStyle::kProgressBar:
+      return std::make_unique<BarReporter>();
+    case ReportStyle::kLines:
+      return std::make_unique<LineReporter>();
+    case ReportStyle::kJson:
+      return std::make_unique<JsonReporter>();
   }
   return nullptr;
 }
@@ -259,7 +294,8 @@ std::string results_json(const std::vector<std::pair<std::string, double>>& resu
 }
 
 void print_error_event(const Error& error) {
-  print_line(fmt::format("{{\"event\":\"error\",\"message\":{},\"exit_code\":{}}}", json_string(error.message), exit_code(error)));
+  print_line(fmt::format("{{\"event\":\"error\",\"message\":{},\"exit_code\":{}}}", json_string(error.message),
+                         exit_code(error)));
 }
 
 }  // namespace tesser::cli

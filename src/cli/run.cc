@@ -22,7 +22,8 @@ struct Arguments {
 
 Result<int> run_run(const Arguments& arguments) {
   TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Executor> executor, load_forward(arguments.forward));
-  TESSER_ASSIGN_OR_RETURN(const runtime::DataSet data, runtime::DataSet::open(arguments.input, runtime::batch_values(executor->program())));
+  TESSER_ASSIGN_OR_RETURN(const runtime::DataSet data,
+                          runtime::DataSet::open(arguments.input, runtime::batch_values(executor->program())));
   TESSER_RETURN_IF_ERROR(runtime::run_once(*executor, data, arguments.output));
   return 0;
 }
@@ -33,7 +34,8 @@ void add_run(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "Run the forward program once and write its results");
   const auto arguments = std::make_shared<Arguments>();
   add_forward_arguments(*command, arguments->forward);
-  command->add_option("--input", arguments->input, "Data directory, .safetensors or .npy file with one batch")->required();
+  command->add_option("--input", arguments->input, "Data directory, .safetensors or .npy file with one batch")
+      ->required();
   command->add_option("-o,--output", arguments->output, "Safetensors file for the results")->required();
   command->footer(kExamples);
   command->callback([arguments, &action] { action = [arguments] { return run_run(*arguments); }; });

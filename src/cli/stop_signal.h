@@ -4,8 +4,9 @@
 
 namespace tesser::cli {
 
-// Makes the first SIGINT or SIGTERM set the returned flag and say so on standard error; a second one ends the process at once, as if it were not handled. Also
-// ignores SIGXFSZ, so that a file-size limit is an error of the write and not the end of the process. Call once, before other threads start.
+// Makes the first SIGINT or SIGTERM set the returned flag and say so on standard error; a second one ends the process
+// at once, as if it were not handled. Also ignores SIGXFSZ, so that a file-size limit is an error of the write and not
+// the end of the process. Call once, before other threads start.
 const std::atomic<bool>& stop_on_signal();
 
 }  // namespace tesser::cli

@@ -146,7 +146,9 @@ Result<StateValue> read_value(const Json& json, std::string& shard) {
 
 Result<Manifest> read_manifest(const Path& path) {
   TESSER_ASSIGN_OR_RETURN(const std::string text, read_file(path));
-  const auto in_file = [&](const Error& error) { return tl::unexpected<Error>(Error{error.code, path.string() + ": " + error.message}); };
+  const auto in_file = [&](const Error& error) {
+    return tl::unexpected<Error>(Error{error.code, path.string() + ": " + error.message});
+  };
   const Result<Json> json = parse_json(text);
   if (!json) {
     return in_file(json.error());
@@ -203,10 +205,12 @@ Result<void> check_shard(const Path& path, const ShardDescription& description) 
   TESSER_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
   const auto bytes = file.bytes();
   if (bytes.size() != description.bytes) {
-    return invalid_input(fmt::format("{}: has {} bytes, the manifest says {}", path.string(), bytes.size(), description.bytes));
+    return invalid_input(
+        fmt::format("{}: has {} bytes, the manifest says {}", path.string(), bytes.size(), description.bytes));
   }
   if (const std::uint32_t found = crc32c(bytes.data(), bytes.size()); found != description.checksum) {
-    return invalid_input(fmt::format("{}: has checksum {}, the manifest says {}", path.string(), checksum_text(found), checksum_text(description.checksum)));
+    return invalid_input(fmt::format("{}: has checksum {}, the manifest says {}", path.string(), checksum_text(found),
+                                     checksum_text(description.checksum)));
   }
   return {};
 }
@@ -221,13 +225,15 @@ std::optional<CheckpointEntry> parse_name(const Path& path) {
   entry.path = path;
   std::size_t position = kPrefix.size();
   while (position < name.size() && name[position] >= '0' && name[position] <= '9') {
-    if (__builtin_mul_overflow(entry.step, std::int64_t{10}, &entry.step) || __builtin_add_overflow(entry.step, name[position] - '0', &entry.step)) {
+    if (__builtin_mul_overflow(entry.step, std::int64_t{10}, &entry.step) ||
+        __builtin_add_overflow(entry.step, name[position] - '0', &entry.step)) {
       return std::nullopt;
     }
     ++position;
   }
   entry.suffix = name.substr(position);
-  const bool known = entry.suffix.empty() || entry.suffix == ".writing" || entry.suffix == ".removing" || entry.suffix == ".damaged";
+  const bool known =
+      entry.suffix.empty() || entry.suffix == ".writing" || entry.suffix == ".removing" || entry.suffix == ".damaged";
   if (!known || name.substr(0, position) != checkpoint_name(entry.step)) {
     return std::nullopt;
   }
@@ -254,22 +260,24 @@ Result<std::string> program_checksum(const Path& program_json) {
   return checksum_text(crc32c(file.bytes().data(), file.bytes().size()));
 }
 
-std::string manifest_text(const CheckpointInfo& info, const std::vector<StateValue>& values, const std::vector<ShardDescription>& shards,
-                          const std::vector<std::size_t>& shard_of) {
+std::string manifest_text(const CheckpointInfo& info, const std::vector<StateValue>& values,
+                          const std::vector<ShardDescription>& shards, const std::vector<std::size_t>& shard_of) {
   std::string text = fmt::format(
-      "{{\"format\":\"{}\",\"version\":{},\"program\":{},\"program_checksum\":{},\n\"step\":{},\"epoch\":{},\"batch\":{},\"seed\":{},\"shuffle\":{},"
+      "{{\"format\":\"{}\",\"version\":{},\"program\":{},\"program_checksum\":{},\n\"step\":{},\"epoch\":{},\"batch\":{"
+      "},\"seed\":{},\"shuffle\":{},"
       "\"data_fingerprint\":{},\n\"shards\":[",
-      kFormat, kVersion, json_string(info.program), json_string(info.program_checksum), info.step, info.next.epoch, info.next.batch, info.seed,
-      info.shuffle, json_string(info.data_fingerprint));
+      kFormat, kVersion, json_string(info.program), json_string(info.program_checksum), info.step, info.next.epoch,
+      info.next.batch, info.seed, info.shuffle, json_string(info.data_fingerprint));
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    text += fmt::format("{}\n{{\"file\":{},\"bytes\":{},\"checksum\":\"{}\"}}", i > 0 ? "," : "", json_string(shards[i].file), shards[i].bytes,
-                        checksum_text(shards[i].checksum));
+    text += fmt::format("{}\n{{\"file\":{},\"bytes\":{},\"checksum\":\"{}\"}}", i > 0 ? "," : "",
+                        json_string(shards[i].file), shards[i].bytes, checksum_text(shards[i].checksum));
   }
   text += "\n],\n\"values\":[";
   for (std::size_t i = 0; i < values.size(); ++i) {
     const StateValue& value = values[i];
-    text += fmt::format("{}\n{{\"name\":{},\"role\":\"{}\",\"dtype\":\"{}\",\"shape\":[{}],\"shard\":{}", i > 0 ? "," : "", json_string(value.name),
-                        graph::role_name(value.role), dtype_name(value.dtype), fmt::join(value.shape, ","), json_string(shards[shard_of[i]].file));
+    text += fmt::format("{}\n{{\"name\":{},\"role\":\"{}\",\"dtype\":\"{}\",\"shape\":[{}],\"shard\":{}",
+                        i > 0 ? "," : "", json_string(value.name), graph::role_name(value.role),
+                        dtype_name(value.dtype), fmt::join(value.shape, ","), json_string(shards[shard_of[i]].file));
     if (value.role == graph::Role::kBuffer) {
       text += fmt::format(",\"persistent\":{}", value.persistent);
     }
@@ -293,7 +301,9 @@ Result<std::vector<CheckpointEntry>> checkpoint_entries(const Path& directory) {
       entries.push_back(std::move(*parsed));
     }
   }
-  std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) { return std::pair(b.step, a.suffix) < std::pair(a.step, b.suffix); });
+  std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
+    return std::pair(b.step, a.suffix) < std::pair(a.step, b.suffix);
+  });
   return entries;
 }
 
@@ -311,11 +321,14 @@ Result<Checkpoint> Checkpoint::read(const Path& step_directory) {
     const auto shard = checkpoint.shards_.find(manifest.shard_of[i]);
     const SafetensorsEntry* content = shard != checkpoint.shards_.end() ? shard->second.find(value.name) : nullptr;
     if (content == nullptr || content->dtype != value.dtype || content->shape != value.shape) {
-      return invalid_input(fmt::format("{}: '{}' should be {}, {}", (step_directory / manifest.shard_of[i]).string(), value.name,
-                                       type_text(value.dtype, value.shape), content == nullptr ? "is missing" : "is " + type_text(content->dtype, content->shape)));
+      return invalid_input(
+          fmt::format("{}: '{}' should be {}, {}", (step_directory / manifest.shard_of[i]).string(), value.name,
+                      type_text(value.dtype, value.shape),
+                      content == nullptr ? "is missing" : "is " + type_text(content->dtype, content->shape)));
     }
     if (!checkpoint.contents_.emplace(value.name, shard->second.view(*content)).second) {
-      return invalid_input(fmt::format("{}: names '{}' twice", (step_directory / "manifest.json").string(), value.name));
+      return invalid_input(
+          fmt::format("{}: names '{}' twice", (step_directory / "manifest.json").string(), value.name));
     }
   }
   checkpoint.info_ = std::move(manifest.info);

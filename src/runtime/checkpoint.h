@@ -1,5 +1,5 @@
-// Checkpoints as docs/formats/checkpoint.md describes them: the values of a run after a step, and where the run stands. This is the reading
-// side; checkpoint_writer.h has the writing one.
+// Checkpoints as docs/formats/checkpoint.md describes them: the values of a run after a step, and where the run stands.
+// This is the reading side; checkpoint_writer.h has the writing one.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,9 @@ Result<std::string> program_checksum(const std::filesystem::path& program_json);
 // A complete checkpoint whose checksums were verified; maps its shards. Move-only, immutable.
 class Checkpoint {
  public:
-  // `path` is a checkpoint directory, of which the newest complete checkpoint is taken, or one of its step-N directories. What was passed over, and
-  // why, is appended to `notes`, a sentence each. kNotFound when there is no complete checkpoint. Reads every byte once.
+  // `path` is a checkpoint directory, of which the newest complete checkpoint is taken, or one of its step-N
+  // directories. What was passed over, and why, is appended to `notes`, a sentence each. kNotFound when there is no
+  // complete checkpoint. Reads every byte once.
   static Result<Checkpoint> open(const std::filesystem::path& path, std::vector<std::string>& notes);
 
   const std::filesystem::path& path() const { return path_; }
@@ -89,7 +90,7 @@ struct ShardDescription {
   std::uint64_t bytes = 0;
   std::uint32_t checksum = 0;
 };
-std::string manifest_text(const CheckpointInfo& info, const std::vector<StateValue>& values, const std::vector<ShardDescription>& shards,
-                          const std::vector<std::size_t>& shard_of);
+std::string manifest_text(const CheckpointInfo& info, const std::vector<StateValue>& values,
+                          const std::vector<ShardDescription>& shards, const std::vector<std::size_t>& shard_of);
 
 }  // namespace tesser::runtime

@@ -63,7 +63,8 @@ std::vector<std::size_t> shard_bounds(std::span<const TensorView> contents, std:
   return bounds;
 }
 
-Result<ShardDescription> write_shard(const Path& path, std::span<const StateValue> values, std::span<const TensorView> contents) {
+Result<ShardDescription> write_shard(const Path& path, std::span<const StateValue> values,
+                                     std::span<const TensorView> contents) {
   std::vector<SafetensorsEntry> entries;
   for (const StateValue& value : values) {
     entries.push_back({value.name, value.dtype, value.shape});
@@ -79,8 +80,9 @@ Result<ShardDescription> write_shard(const Path& path, std::span<const StateValu
   return ShardDescription{path.filename().string(), bytes.size(), crc32c(bytes.data(), bytes.size())};
 }
 
-Result<std::int64_t> write_directory(const Path& directory, const CheckpointWriterOptions& options, const CheckpointInfo& info,
-                                     const std::vector<StateValue>& values, std::span<const TensorView> contents) {
+Result<std::int64_t> write_directory(const Path& directory, const CheckpointWriterOptions& options,
+                                     const CheckpointInfo& info, const std::vector<StateValue>& values,
+                                     std::span<const TensorView> contents) {
   const std::vector<std::size_t> bounds = shard_bounds(contents, options.largest_shard_bytes);
   const std::size_t shard_count = bounds.size() - 1;
   std::vector<ShardDescription> shards;
@@ -88,8 +90,10 @@ Result<std::int64_t> write_directory(const Path& directory, const CheckpointWrit
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < shard_count; ++i) {
     const std::size_t count = bounds[i + 1] - bounds[i];
-    TESSER_ASSIGN_OR_RETURN(ShardDescription shard, write_shard(directory / fmt::format("state-{:05}-of-{:05}.safetensors", i, shard_count),
-                                                                std::span(values).subspan(bounds[i], count), contents.subspan(bounds[i], count)));
+    TESSER_ASSIGN_OR_RETURN(
+        ShardDescription shard,
+        write_shard(directory / fmt::format("state-{:05}-of-{:05}.safetensors", i, shard_count),
+                    std::span(values).subspan(bounds[i], count), contents.subspan(bounds[i], count)));
     bytes += static_cast<std::int64_t>(shard.bytes);
     shards.push_back(std::move(shard));
     shard_of.insert(shard_of.end(), count, i);
@@ -102,7 +106,8 @@ Result<std::int64_t> write_directory(const Path& directory, const CheckpointWrit
 
 }  // namespace
 
-CheckpointLock::CheckpointLock(Path directory, int descriptor) : directory_(std::move(directory)), descriptor_(descriptor) {}
+CheckpointLock::CheckpointLock(Path directory, int descriptor)
+    : directory_(std::move(directory)), descriptor_(descriptor) {}
 
 CheckpointLock::CheckpointLock(CheckpointLock&& other) noexcept
     : directory_(std::move(other.directory_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -123,7 +128,8 @@ Result<CheckpointLock> CheckpointLock::acquire(const Path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
-    return invalid_input(fmt::format("{}: cannot make this checkpoint directory: {}", directory.string(), error.message()));
+    return invalid_input(
+        fmt::format("{}: cannot make this checkpoint directory: {}", directory.string(), error.message()));
   }
   const Path file = directory / "lock";
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -135,8 +141,9 @@ Result<CheckpointLock> CheckpointLock::acquire(const Path& directory) {
     if (errno != EWOULDBLOCK) {
       return tl::unexpected<Error>(file_error(file, "lock", errno));
     }
-    return invalid_input(fmt::format("{}: {} writes its checkpoints into this directory; wait for its end, or give another --checkpoint directory",
-                                     directory.string(), holder(file)));
+    return invalid_input(fmt::format(
+        "{}: {} writes its checkpoints into this directory; wait for its end, or give another --checkpoint directory",
+        directory.string(), holder(file)));
   }
   // The process id is for people only, so a disk too full to note it is no reason to stop.
   const std::string pid = fmt::format("{}\n", ::getpid());
@@ -153,7 +160,8 @@ Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, st
     std::error_code error;
     if (entry.suffix == ".writing" || entry.suffix == ".removing") {
       std::filesystem::remove_all(entry.path, error);
-      notes.push_back(fmt::format("removed {}, which was not finished{}", entry.path.string(), error ? ": " + error.message() : ""));
+      notes.push_back(fmt::format("removed {}, which was not finished{}", entry.path.string(),
+                                  error ? ": " + error.message() : ""));
     } else if (entry.suffix.empty() && !newest) {
       std::vector<std::string> none;
       Result<Checkpoint> checkpoint = Checkpoint::open(entry.path, none);
@@ -164,15 +172,17 @@ Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, st
       const Path damaged = with_suffix(entry.path, ".damaged");
       std::filesystem::remove_all(damaged, error);
       std::filesystem::rename(entry.path, damaged, error);
-      notes.push_back(fmt::format("{} is damaged and not used ({}); {}", entry.path.string(), checkpoint.error().message,
-                                  error ? "it could not be renamed: " + error.message() : "it is now " + damaged.string()));
+      notes.push_back(
+          fmt::format("{} is damaged and not used ({}); {}", entry.path.string(), checkpoint.error().message,
+                      error ? "it could not be renamed: " + error.message() : "it is now " + damaged.string()));
     }
   }
   return newest;
 }
 
-Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options, const CheckpointInfo& info,
-                                           const std::vector<StateValue>& values, std::span<const TensorView> contents) {
+Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options,
+                                           const CheckpointInfo& info, const std::vector<StateValue>& values,
+                                           std::span<const TensorView> contents) {
   TESSER_CHECK(values.size() == contents.size() && options.keep >= 1, std::to_string(contents.size()) + " contents");
   const auto begin = std::chrono::steady_clock::now();
   const Path path = lock.directory() / checkpoint_name(info.step);
@@ -207,7 +217,8 @@ Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const Che
   return written;
 }
 
-CheckpointWriter::CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options, std::vector<StateValue> values)
+CheckpointWriter::CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options,
+                                   std::vector<StateValue> values)
     : lock_(lock), options_(options), values_(std::move(values)), thread_([this] { run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {

@@ -18,7 +18,8 @@
 
 namespace tesser::runtime {
 
-// The exclusive right to write into a checkpoint directory, held until destruction or the end of the process. Move-only.
+// The exclusive right to write into a checkpoint directory, held until destruction or the end of the process.
+// Move-only.
 class CheckpointLock {
  public:
   // Makes the directory where it does not exist. kInvalidInput naming the process that holds it, when one does.
@@ -36,8 +37,8 @@ class CheckpointLock {
   int descriptor_ = -1;
 };
 
-// Opens the newest complete checkpoint, or nothing when there is none; removes what dead runs left unfinished and renames damaged ones.
-// What it did is appended to `notes`.
+// Opens the newest complete checkpoint, or nothing when there is none; removes what dead runs left unfinished and
+// renames damaged ones. What it did is appended to `notes`.
 Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, std::vector<std::string>& notes);
 
 struct CheckpointWriterOptions {
@@ -53,13 +54,14 @@ struct CheckpointWritten {
   std::vector<std::string> notes;  // old checkpoints that could not be removed
 };
 
-// Writes one checkpoint and removes older ones; blocks until it is durable. `contents` has one tensor a value. On failure nothing is left under
-// a final name and older checkpoints stay as they were.
-Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options, const CheckpointInfo& info,
-                                           const std::vector<StateValue>& values, std::span<const TensorView> contents);
+// Writes one checkpoint and removes older ones; blocks until it is durable. `contents` has one tensor a value. On
+// failure nothing is left under a final name and older checkpoints stay as they were.
+Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options,
+                                           const CheckpointInfo& info, const std::vector<StateValue>& values,
+                                           std::span<const TensorView> contents);
 
-// Writes on a thread of its own, out of a copy of the state. All functions belong to the thread that created it. The lock must outlive it; the destructor
-// waits for the write in flight.
+// Writes on a thread of its own, out of a copy of the state. All functions belong to the thread that created it. The
+// lock must outlive it; the destructor waits for the write in flight.
 class CheckpointWriter {
  public:
   CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options, std::vector<StateValue> values);

@@ -32,7 +32,8 @@ constexpr Tables make_tables() {
 constexpr Tables kTables = make_tables();
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_instruction(const unsigned char* data, std::size_t bytes, std::uint32_t previous) {
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_instruction(const unsigned char* data, std::size_t bytes,
+                                                                   std::uint32_t previous) {
   std::uint64_t value = ~previous;
   for (; bytes >= 8; bytes -= 8, data += 8) {
     std::uint64_t word = 0;
@@ -53,9 +54,11 @@ std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t
   const auto* position = static_cast<const unsigned char*>(data);
   std::uint32_t value = ~previous;
   for (; bytes >= 8; bytes -= 8, position += 8) {
-    value ^= position[0] | (std::uint32_t{position[1]} << 8) | (std::uint32_t{position[2]} << 16) | (std::uint32_t{position[3]} << 24);
-    value = kTables[7][value & 0xFFU] ^ kTables[6][(value >> 8) & 0xFFU] ^ kTables[5][(value >> 16) & 0xFFU] ^ kTables[4][value >> 24] ^
-            kTables[3][position[4]] ^ kTables[2][position[5]] ^ kTables[1][position[6]] ^ kTables[0][position[7]];
+    value ^= position[0] | (std::uint32_t{position[1]} << 8) | (std::uint32_t{position[2]} << 16) |
+             (std::uint32_t{position[3]} << 24);
+    value = kTables[7][value & 0xFFU] ^ kTables[6][(value >> 8) & 0xFFU] ^ kTables[5][(value >> 16) & 0xFFU] ^
+            kTables[4][value >> 24] ^ kTables[3][position[4]] ^ kTables[2][position[5]] ^ kTables[1][position[6]] ^
+            kTables[0][position[7]];
   }
   for (; bytes > 0; --bytes, ++position) {
     value = (value >> 8) ^ kTables[0][(value ^ *position) & 0xFFU];

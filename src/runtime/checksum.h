@@ -7,7 +7,8 @@
 
 namespace tesser::runtime {
 
-// Continues from the checksum of the bytes before these; 0 at the beginning. Uses the processor's instruction where there is one.
+// Continues from the checksum of the bytes before these; 0 at the beginning. Uses the processor's instruction where
+// there is one.
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t previous = 0);
 
 // The same without that instruction; public so that a test can hold one against the other.

@@ -29,8 +29,9 @@ struct NamedTokenType {
   bool fits_int32;
 };
 constexpr NamedTokenType kTokenTypes[] = {
-    {"uint8", TokenType::kUInt8, 1, true},   {"uint16", TokenType::kUInt16, 2, true}, {"uint32", TokenType::kUInt32, 4, false},
-    {"int32", TokenType::kInt32, 4, true},   {"int64", TokenType::kInt64, 8, false},
+    {"uint8", TokenType::kUInt8, 1, true},    {"uint16", TokenType::kUInt16, 2, true},
+    {"uint32", TokenType::kUInt32, 4, false}, {"int32", TokenType::kInt32, 4, true},
+    {"int64", TokenType::kInt64, 8, false},
 };
 
 template <typename From, typename To>
@@ -45,11 +46,16 @@ void widen(const std::byte* from, std::size_t count, To* to) {
 template <typename To>
 void widen(TokenType type, const std::byte* from, std::size_t count, To* to) {
   switch (type) {
-    case TokenType::kUInt8: return widen<std::uint8_t>(from, count, to);
-    case TokenType::kUInt16: return widen<std::uint16_t>(from, count, to);
-    case TokenType::kUInt32: return widen<std::uint32_t>(from, count, to);
-    case TokenType::kInt32: return widen<std::int32_t>(from, count, to);
-    case TokenType::kInt64: return widen<std::int64_t>(from, count, to);
+    case TokenType::kUInt8:
+      return widen<std::uint8_t>(from, count, to);
+    case TokenType::kUInt16:
+      return widen<std::uint16_t>(from, count, to);
+    case TokenType::kUInt32:
+      return widen<std::uint32_t>(from, count, to);
+    case TokenType::kInt32:
+      return widen<std::int32_t>(from, count, to);
+    case TokenType::kInt64:
+      return widen<std::int64_t>(from, count, to);
   }
 }
 
@@ -70,7 +76,8 @@ std::string names_in(const Path& directory) {
   constexpr std::size_t kShown = 12;
   std::vector<std::string> names;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   if (names.empty()) {
@@ -79,7 +86,8 @@ std::string names_in(const Path& directory) {
   std::sort(names.begin(), names.end());
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  return fmt::format("the directory holds {}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  return fmt::format("the directory holds {}{}", fmt::join(names, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 bool is_there(const Path& path) {
@@ -93,10 +101,12 @@ bool is_there(const Path& path) {
 class DataSet::Source {
  public:
   // An array of whole samples, which `owner` keeps mapped.
-  static Result<Source> array(Path file, const BatchValue& value, const TensorView& view, std::shared_ptr<const void> owner) {
-    if (view.dtype != value.dtype || view.shape.empty() || !std::equal(view.shape.begin() + 1, view.shape.end(), value.shape.begin() + 1, value.shape.end())) {
-      return invalid_input(fmt::format("{}: batch value '{}' expects {}, the file has {}", file.string(), value.name, expected_type(value),
-                                       type_text(view.dtype, view.shape)));
+  static Result<Source> array(Path file, const BatchValue& value, const TensorView& view,
+                              std::shared_ptr<const void> owner) {
+    if (view.dtype != value.dtype || view.shape.empty() ||
+        !std::equal(view.shape.begin() + 1, view.shape.end(), value.shape.begin() + 1, value.shape.end())) {
+      return invalid_input(fmt::format("{}: batch value '{}' expects {}, the file has {}", file.string(), value.name,
+                                       expected_type(value), type_text(view.dtype, view.shape)));
     }
     Source source;
     source.file_ = std::move(file);
@@ -124,7 +134,8 @@ class DataSet::Source {
       } else if (tokens_) {
         widen(*tokens_, from, window_, reinterpret_cast<std::int32_t*>(target));
       } else if (dtype_ == DType::kBool) {
-        std::transform(from, from + sample_bytes_, target, [](std::byte b) { return b == std::byte{0} ? b : std::byte{1}; });
+        std::transform(from, from + sample_bytes_, target,
+                       [](std::byte b) { return b == std::byte{0} ? b : std::byte{1}; });
       } else if (sample_bytes_ > 0) {
         std::memcpy(target, from, sample_bytes_);
       }
@@ -161,8 +172,8 @@ class DataSet::Source {
 
 Result<DataSet::Source> DataSet::Source::tokens(const Path& file, const Path& description, const BatchValue& value) {
   if (value.shape.size() != 2 || (value.dtype != DType::kInt64 && value.dtype != DType::kInt32) || value.shape[1] < 1) {
-    return invalid_input(fmt::format("{}: a token file feeds batch values int64[B, W] or int32[B, W], but '{}' is {}", file.string(), value.name,
-                                     type_text(value.dtype, value.shape)));
+    return invalid_input(fmt::format("{}: a token file feeds batch values int64[B, W] or int32[B, W], but '{}' is {}",
+                                     file.string(), value.name, type_text(value.dtype, value.shape)));
   }
   const std::string where = description.string();
   TESSER_ASSIGN_OR_RETURN(const std::string text, read_file(description, 1 << 20));
@@ -171,7 +182,8 @@ Result<DataSet::Source> DataSet::Source::tokens(const Path& file, const Path& de
     return invalid_input(where + ": " + json.error().message);
   }
   const auto malformed = [&](std::string_view reason) {
-    return invalid_input(fmt::format("{}: {}; expected {{\"dtype\": \"uint8|uint16|uint32|int32|int64\", \"stride\": TOKENS}}", where, reason));
+    return invalid_input(fmt::format(
+        "{}: {}; expected {{\"dtype\": \"uint8|uint16|uint32|int32|int64\", \"stride\": TOKENS}}", where, reason));
   };
   if (json->object() == nullptr) {
     return malformed("is not a JSON object");
@@ -185,12 +197,14 @@ Result<DataSet::Source> DataSet::Source::tokens(const Path& file, const Path& de
   if (dtype == nullptr || dtype->string() == nullptr) {
     return malformed("has no dtype");
   }
-  const auto* type = std::find_if(std::begin(kTokenTypes), std::end(kTokenTypes), [&](const NamedTokenType& named) { return named.name == *dtype->string(); });
+  const auto* type = std::find_if(std::begin(kTokenTypes), std::end(kTokenTypes),
+                                  [&](const NamedTokenType& named) { return named.name == *dtype->string(); });
   if (type == std::end(kTokenTypes)) {
     return malformed("unknown dtype '" + *dtype->string() + "'");
   }
   if (value.dtype == DType::kInt32 && !type->fits_int32) {
-    return invalid_input(fmt::format("{}: {} tokens do not fit batch value '{}', which is int32", where, type->name, value.name));
+    return invalid_input(
+        fmt::format("{}: {} tokens do not fit batch value '{}', which is int32", where, type->name, value.name));
   }
   const std::int64_t window = value.shape[1];
   std::int64_t stride = std::max<std::int64_t>(window - 1, 1);
@@ -204,11 +218,13 @@ Result<DataSet::Source> DataSet::Source::tokens(const Path& file, const Path& de
   const auto mapping = std::make_shared<const MappedFile>(std::move(mapped));
   const std::span<const std::byte> bytes = mapping->bytes();
   if (bytes.size() % type->bytes != 0) {
-    return invalid_input(fmt::format("{}: {} bytes are not a whole number of {} tokens ({} says their dtype)", file.string(), bytes.size(), type->name, where));
+    return invalid_input(fmt::format("{}: {} bytes are not a whole number of {} tokens ({} says their dtype)",
+                                     file.string(), bytes.size(), type->name, where));
   }
   const auto count = static_cast<std::int64_t>(bytes.size() / type->bytes);
   if (count < window) {
-    return invalid_input(fmt::format("{}: has {} tokens, fewer than one window of batch value '{}' ({})", file.string(), count, value.name, window));
+    return invalid_input(fmt::format("{}: has {} tokens, fewer than one window of batch value '{}' ({})", file.string(),
+                                     count, value.name, window));
   }
   Source source;
   source.file_ = file;
@@ -241,7 +257,9 @@ std::string keys_of(const SafetensorsFile& file) {
   }
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  return names.empty() ? "it is empty" : fmt::format("it has {}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  return names.empty()
+             ? "it is empty"
+             : fmt::format("it has {}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 Result<void> check_batch_values(const std::vector<BatchValue>& values) {
@@ -250,12 +268,15 @@ Result<void> check_batch_values(const std::vector<BatchValue>& values) {
   }
   for (const BatchValue& value : values) {
     if (value.shape.empty() || value.shape[0] < 1) {
-      return invalid_input(fmt::format("batch value '{}' is {}: it has no samples along dimension 0; give it a first dimension for the batch in the step file",
-                                       value.name, type_text(value.dtype, value.shape)));
+      return invalid_input(
+          fmt::format("batch value '{}' is {}: it has no samples along dimension 0; give it a first dimension for the "
+                      "batch in the step file",
+                      value.name, type_text(value.dtype, value.shape)));
     }
     if (value.shape[0] != values[0].shape[0]) {
-      return invalid_input(fmt::format("batch values '{}' {} and '{}' {} differ in their first dimension, the batch", values[0].name,
-                                       shape_text(values[0].shape), value.name, shape_text(value.shape)));
+      return invalid_input(fmt::format("batch values '{}' {} and '{}' {} differ in their first dimension, the batch",
+                                       values[0].name, shape_text(values[0].shape), value.name,
+                                       shape_text(value.shape)));
     }
   }
   return {};
@@ -287,8 +308,9 @@ Result<DataSet> DataSet::open(const Path& path, std::vector<BatchValue> values) 
   const bool is_directory = std::filesystem::is_directory(path);
   const std::string extension = path.extension().string();
   if (!is_directory && extension != ".safetensors" && (extension != ".npy" || values.size() != 1)) {
-    return invalid_input(fmt::format("{}: expected a data directory, a .safetensors file{}", path.string(),
-                                     values.size() == 1 ? " or a .npy file" : fmt::format("; the program takes {} batch values", values.size())));
+    return invalid_input(fmt::format(
+        "{}: expected a data directory, a .safetensors file{}", path.string(),
+        values.size() == 1 ? " or a .npy file" : fmt::format("; the program takes {} batch values", values.size())));
   }
   DataSet data;
   std::shared_ptr<const SafetensorsFile> together;
@@ -310,31 +332,39 @@ Result<DataSet> DataSet::open(const Path& path, std::vector<BatchValue> values) 
     const bool in_alone = is_directory && alone != together_path && is_there(alone);
     const bool in_bin = is_directory && is_there(bin);
     std::vector<std::string> found;
-    for (const auto& [present, file] : {std::pair{in_npy, &npy}, {in_together, &together_path}, {in_alone, &alone}, {in_bin, &bin}}) {
+    for (const auto& [present, file] :
+         {std::pair{in_npy, &npy}, {in_together, &together_path}, {in_alone, &alone}, {in_bin, &bin}}) {
       if (present) {
         found.push_back(file->filename().string());
       }
     }
     if (found.size() > 1) {
-      return invalid_input(fmt::format("{}: batch value '{}' is in several files: {}; keep one of them", path.string(), value.name, fmt::join(found, ", ")));
+      return invalid_input(fmt::format("{}: batch value '{}' is in several files: {}; keep one of them", path.string(),
+                                       value.name, fmt::join(found, ", ")));
     }
     if (found.empty() && !is_directory) {
-      return invalid_input(fmt::format("{}: has no tensor '{}', which the program takes; {}", path.string(), value.name, keys_of(*together)));
+      return invalid_input(fmt::format("{}: has no tensor '{}', which the program takes; {}", path.string(), value.name,
+                                       keys_of(*together)));
     }
     if (found.empty()) {
-      return not_found(fmt::format("{0}: no data for batch value '{1}': expected {1}.npy, {1}.safetensors, {1}.bin with {1}.json, or a tensor '{1}' in "
-                                   "data.safetensors; {2}",
-                                   path.string(), value.name, names_in(path)));
+      return not_found(
+          fmt::format("{0}: no data for batch value '{1}': expected {1}.npy, {1}.safetensors, {1}.bin with {1}.json, "
+                      "or a tensor '{1}' in "
+                      "data.safetensors; {2}",
+                      path.string(), value.name, names_in(path)));
     }
     if (in_npy) {
       TESSER_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(npy));
       const auto mapping = std::make_shared<const MappedFile>(std::move(mapped));
-      TESSER_ASSIGN_OR_RETURN(const TensorView view, parse_npy(npy.string(), mapping->bytes().data(), mapping->bytes().size()));
+      TESSER_ASSIGN_OR_RETURN(const TensorView view,
+                              parse_npy(npy.string(), mapping->bytes().data(), mapping->bytes().size()));
       TESSER_RETURN_IF_ERROR(add(Source::array(npy, value, view, mapping)));
     } else if (in_bin) {
       const Path description = path / (value.name + ".json");
       if (!is_there(description)) {
-        return not_found(fmt::format("{}: no such file; it says the dtype of the tokens in {}, as in {{\"dtype\": \"uint16\"}}", description.string(), bin.string()));
+        return not_found(
+            fmt::format("{}: no such file; it says the dtype of the tokens in {}, as in {{\"dtype\": \"uint16\"}}",
+                        description.string(), bin.string()));
       }
       TESSER_RETURN_IF_ERROR(add(Source::tokens(bin, description, value)));
     } else {
@@ -358,17 +388,20 @@ Result<DataSet> DataSet::open(const Path& path, std::vector<BatchValue> values) 
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Source& source = *data.sources_[i];
     if (source.samples() != data.samples_) {
-      return invalid_input(fmt::format("{}: has {} samples of '{}', but {} has {} of '{}'", source.file().string(), source.samples(), values[i].name,
-                                       first.file().string(), data.samples_, values[0].name));
+      return invalid_input(fmt::format("{}: has {} samples of '{}', but {} has {} of '{}'", source.file().string(),
+                                       source.samples(), values[i].name, first.file().string(), data.samples_,
+                                       values[0].name));
     }
     identity += source.fingerprint_line();
   }
   if (data.samples_ < data.batch_size_) {
-    return invalid_input(fmt::format("{}: has {} samples, too few for one batch of {}", first.file().string(), data.samples_, data.batch_size_));
+    return invalid_input(fmt::format("{}: has {} samples, too few for one batch of {}", first.file().string(),
+                                     data.samples_, data.batch_size_));
   }
   if (data.samples_ > std::int64_t{std::numeric_limits<std::uint32_t>::max()}) {
-    return invalid_input(fmt::format("{}: has {} samples, more than the supported 2^32 - 1; split it, or use a larger stride for tokens", first.file().string(),
-                                     data.samples_));
+    return invalid_input(
+        fmt::format("{}: has {} samples, more than the supported 2^32 - 1; split it, or use a larger stride for tokens",
+                    first.file().string(), data.samples_));
   }
   data.fingerprint_ = checksum_text(crc32c(identity.data(), identity.size()));
   data.values_ = std::move(values);

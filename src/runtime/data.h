@@ -1,4 +1,5 @@
-// The samples a program is fed with: a data directory of docs/formats/data.md, mapped, checked against the program's batch values.
+// The samples a program is fed with: a data directory of docs/formats/data.md, mapped, checked against the program's
+// batch values.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,14 @@ struct BatchValue {
 // The batch values among the program's inputs, in their order.
 std::vector<BatchValue> batch_values(const graph::Program& program);
 
-// A checked, mapped data directory. Immutable: any number of threads may read. Files must not be cut short while it lives.
+// A checked, mapped data directory. Immutable: any number of threads may read. Files must not be cut short while it
+// lives.
 class DataSet {
  public:
-  // `path` is a data directory, or a single .npy (when there is one batch value) or .safetensors file (with all of them). Every value's file is
-  // there, well-formed, of the value's dtype and sample shape, all have the same number of samples, and that is at least one batch; else
-  // kInvalidInput or kNotFound naming the file, what was expected and what was found.
+  // `path` is a data directory, or a single .npy (when there is one batch value) or .safetensors file (with all of
+  // them). Every value's file is there, well-formed, of the value's dtype and sample shape, all have the same number of
+  // samples, and that is at least one batch; else kInvalidInput or kNotFound naming the file, what was expected and
+  // what was found.
   static Result<DataSet> open(const std::filesystem::path& path, std::vector<BatchValue> values);
 
   DataSet(DataSet&&) noexcept;
@@ -46,7 +49,8 @@ class DataSet {
   // Eight hexadecimal digits; docs/formats/data.md.
   const std::string& fingerprint() const { return fingerprint_; }
 
-  // Copies these samples of values()[value] one after the other to `target`, in the value's dtype. Reads the disk where pages are not in memory.
+  // Copies these samples of values()[value] one after the other to `target`, in the value's dtype. Reads the disk where
+  // pages are not in memory.
   void gather(std::size_t value, std::span<const std::uint32_t> samples, void* target) const;
 
  private:

@@ -34,16 +34,26 @@ double from_half(std::uint16_t bits) {
 
 double element_as_double(DType dtype, const void* data, std::size_t index) {
   switch (dtype) {
-    case DType::kFloat32: return load<float>(data, index);
-    case DType::kFloat64: return load<double>(data, index);
-    case DType::kFloat16: return from_half(load<std::uint16_t>(data, index));
-    case DType::kBFloat16: return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(data, index)} << 16);
-    case DType::kInt64: return static_cast<double>(load<std::int64_t>(data, index));
-    case DType::kInt32: return load<std::int32_t>(data, index);
-    case DType::kInt16: return load<std::int16_t>(data, index);
-    case DType::kInt8: return load<std::int8_t>(data, index);
-    case DType::kUInt8: return load<std::uint8_t>(data, index);
-    case DType::kBool: return load<std::uint8_t>(data, index) != 0 ? 1 : 0;
+    case DType::kFloat32:
+      return load<float>(data, index);
+    case DType::kFloat64:
+      return load<double>(data, index);
+    case DType::kFloat16:
+      return from_half(load<std::uint16_t>(data, index));
+    case DType::kBFloat16:
+      return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(data, index)} << 16);
+    case DType::kInt64:
+      return static_cast<double>(load<std::int64_t>(data, index));
+    case DType::kInt32:
+      return load<std::int32_t>(data, index);
+    case DType::kInt16:
+      return load<std::int16_t>(data, index);
+    case DType::kInt8:
+      return load<std::int8_t>(data, index);
+    case DType::kUInt8:
+      return load<std::uint8_t>(data, index);
+    case DType::kBool:
+      return load<std::uint8_t>(data, index) != 0 ? 1 : 0;
   }
   return std::numeric_limits<double>::quiet_NaN();
 }

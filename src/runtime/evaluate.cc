@@ -26,7 +26,9 @@ struct ResultBuffer {
 
 ResultBuffer make_buffer(const graph::Program& program, const graph::NamedOutput& output) {
   const graph::Value& value = program.value(output.value);
-  ResultBuffer buffer{output.name, std::vector<std::byte>(static_cast<std::size_t>(value.bytes())), {value.dtype, value.shape, nullptr}};
+  ResultBuffer buffer{output.name,
+                      std::vector<std::byte>(static_cast<std::size_t>(value.bytes())),
+                      {value.dtype, value.shape, nullptr}};
   buffer.view.data = buffer.memory.data();
   return buffer;
 }
@@ -41,11 +43,15 @@ std::vector<MutableTensorView> batch_memory(Executor& executor, const DataSet& d
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& program_directory, const ExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& program_directory,
+                                               const ExecutorOptions& options) {
   std::error_code error;
-  if (std::filesystem::is_directory(program_directory, error) && !std::filesystem::exists(program_directory / "forward.json", error)) {
-    return invalid_input(fmt::format("{}: has no forward program (forward.json); give the step file's tesser.Step a forward=... function and capture it again",
-                                     program_directory.string()));
+  if (std::filesystem::is_directory(program_directory, error) &&
+      !std::filesystem::exists(program_directory / "forward.json", error)) {
+    return invalid_input(
+        fmt::format("{}: has no forward program (forward.json); give the step file's tesser.Step a forward=... "
+                    "function and capture it again",
+                    program_directory.string()));
   }
   TESSER_ASSIGN_OR_RETURN(graph::Program program, graph::read_program(program_directory, "forward"));
   if (program.kind != graph::Kind::kForward) {
@@ -55,12 +61,15 @@ Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& prog
 }
 
 Result<void> check_scalar_results(const graph::Program& forward) {
-  const bool any = std::any_of(forward.results.begin(), forward.results.end(),
-                               [&](const graph::NamedOutput& output) { return forward.value(output.value).shape.empty(); });
+  const bool any = std::any_of(forward.results.begin(), forward.results.end(), [&](const graph::NamedOutput& output) {
+    return forward.value(output.value).shape.empty();
+  });
   if (!any) {
-    return invalid_input(fmt::format("the forward program '{}' has no scalar result to average; have the step file's forward return some, say a mapping with "
-                                     "\"loss\" and \"accuracy\"",
-                                     forward.name));
+    return invalid_input(
+        fmt::format("the forward program '{}' has no scalar result to average; have the step file's forward return "
+                    "some, say a mapping with "
+                    "\"loss\" and \"accuracy\"",
+                    forward.name));
   }
   return {};
 }
@@ -115,7 +124,8 @@ Result<void> copy_state(const Executor& from, Executor& to) {
 
 Result<void> run_once(Executor& forward, const DataSet& data, const std::filesystem::path& output) {
   if (data.samples() != data.batch_size()) {
-    return invalid_input(fmt::format("the input has {} samples, the forward program '{}' takes exactly {}", data.samples(), forward.program().name, data.batch_size()));
+    return invalid_input(fmt::format("the input has {} samples, the forward program '{}' takes exactly {}",
+                                     data.samples(), forward.program().name, data.batch_size()));
   }
   std::vector<std::uint32_t> samples(static_cast<std::size_t>(data.batch_size()));
   std::iota(samples.begin(), samples.end(), 0U);

@@ -28,7 +28,8 @@ Result<Exported> export_weights(const Checkpoint& checkpoint, const std::filesys
     }
     entries.push_back({name, value->dtype, value->shape});
   }
-  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(output, std::move(entries), {{"format", "pt"}}));
+  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                          SafetensorsWriter::create(output, std::move(entries), {{"format", "pt"}}));
   for (const auto& [name, value] : names) {
     const TensorView content = *checkpoint.find(value->name);
     TESSER_RETURN_IF_ERROR(writer.write(name, content));

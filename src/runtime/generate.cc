@@ -55,27 +55,35 @@ void put_token(const MutableTensorView& window, std::int64_t index, std::int64_t
 
 Result<LanguageModel> language_model(const graph::Program& forward) {
   const std::vector<BatchValue> batch = batch_values(forward);
-  const bool takes_tokens = batch.size() == 1 && batch[0].shape.size() == 2 && (batch[0].dtype == DType::kInt64 || batch[0].dtype == DType::kInt32) &&
+  const bool takes_tokens = batch.size() == 1 && batch[0].shape.size() == 2 &&
+                            (batch[0].dtype == DType::kInt64 || batch[0].dtype == DType::kInt32) &&
                             batch[0].shape[0] >= 1 && batch[0].shape[1] >= 1;
   if (!takes_tokens) {
-    return invalid_input(fmt::format("the forward program '{}' is no language model: it takes {} batch values, expected one, int64[B, S]; in the step file give "
-                                     "tesser.Step a forward_batch of tokens alone",
-                                     forward.name, batch.size()));
+    return invalid_input(
+        fmt::format("the forward program '{}' is no language model: it takes {} batch values, expected one, int64[B, "
+                    "S]; in the step file give "
+                    "tesser.Step a forward_batch of tokens alone",
+                    forward.name, batch.size()));
   }
   const graph::Value* logits = find_logits(forward);
   const Shape& tokens = batch[0].shape;
-  const bool fits = logits != nullptr && is_floating(logits->dtype) && (logits->shape.size() == 2 || logits->shape.size() == 3) &&
-                    logits->shape[0] == tokens[0] && std::all_of(logits->shape.begin(), logits->shape.end(), [](std::int64_t d) { return d >= 1; });
+  const bool fits = logits != nullptr && is_floating(logits->dtype) &&
+                    (logits->shape.size() == 2 || logits->shape.size() == 3) && logits->shape[0] == tokens[0] &&
+                    std::all_of(logits->shape.begin(), logits->shape.end(), [](std::int64_t d) { return d >= 1; });
   if (!fits) {
-    return invalid_input(fmt::format("the forward program '{}' is no language model: {}, expected a floating [{}, S, V] or [{}, V]", forward.name,
-                                     logits == nullptr ? "it has no result 'logits'" : "its result 'logits' is " + type_text(logits->dtype, logits->shape),
-                                     tokens[0], tokens[0]));
+    return invalid_input(fmt::format(
+        "the forward program '{}' is no language model: {}, expected a floating [{}, S, V] or [{}, V]", forward.name,
+        logits == nullptr ? "it has no result 'logits'"
+                          : "its result 'logits' is " + type_text(logits->dtype, logits->shape),
+        tokens[0], tokens[0]));
   }
   const bool every_position = logits->shape.size() == 3;
-  return LanguageModel{batch[0].name, every_position ? std::min(tokens[1], logits->shape[1]) : tokens[1], logits->shape.back()};
+  return LanguageModel{batch[0].name, every_position ? std::min(tokens[1], logits->shape[1]) : tokens[1],
+                       logits->shape.back()};
 }
 
-Result<void> generate(Executor& forward, std::vector<std::int64_t> tokens, const GenerateOptions& options, const std::function<bool(std::int64_t)>& emit) {
+Result<void> generate(Executor& forward, std::vector<std::int64_t> tokens, const GenerateOptions& options,
+                      const std::function<bool(std::int64_t)>& emit) {
   TESSER_ASSIGN_OR_RETURN(const LanguageModel model, language_model(forward.program()));
   const graph::Value& logits = *find_logits(forward.program());
   const bool every_position = logits.shape.size() == 3;
@@ -83,8 +91,10 @@ Result<void> generate(Executor& forward, std::vector<std::int64_t> tokens, const
     return invalid_input("the prompt must not be empty, and temperature and length not negative");
   }
   if (!every_position && static_cast<std::int64_t>(tokens.size()) < model.context) {
-    return invalid_input(fmt::format("the forward program '{}' gives logits for its last position only, so the prompt must have at least {} tokens; it has {}",
-                                     forward.program().name, model.context, tokens.size()));
+    return invalid_input(
+        fmt::format("the forward program '{}' gives logits for its last position only, so the prompt must have at "
+                    "least {} tokens; it has {}",
+                    forward.program().name, model.context, tokens.size()));
   }
   const MutableTensorView window = forward.batch(model.batch_value);
   std::vector<std::byte> memory(static_cast<std::size_t>(logits.bytes()));
@@ -102,11 +112,13 @@ Result<void> generate(Executor& forward, std::vector<std::int64_t> tokens, const
     for (std::size_t i = 0; i < row.size(); ++i) {
       row[i] = element_as_double(logits.dtype, memory.data(), static_cast<std::size_t>(first) + i);
       if (std::isnan(row[i])) {
-        return failed(fmt::format("the logits for token {} are not numbers; the weights are those of a run that failed", t));
+        return failed(
+            fmt::format("the logits for token {} are not numbers; the weights are those of a run that failed", t));
       }
     }
     if (t % 4 == 0) {
-      kernels::philox_words(words.data(), static_cast<std::uint64_t>(t / 4), 1, static_cast<std::uint64_t>(options.seed), 0, kSamplingStream);
+      kernels::philox_words(words.data(), static_cast<std::uint64_t>(t / 4), 1,
+                            static_cast<std::uint64_t>(options.seed), 0, kSamplingStream);
     }
     const std::int64_t token = draw(row, options.temperature, (words[static_cast<std::size_t>(t % 4)] >> 8) * 0x1p-24);
     tokens.push_back(token);

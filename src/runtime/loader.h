@@ -27,8 +27,8 @@ struct LoaderOptions {
   DataPosition start;
 };
 
-// Hands out the batches from a position on, for ever. Keeps one batch staged beside the one in use, and the order of one epoch (four bytes a
-// sample when shuffled). next() belongs to one thread; the data set must outlive the loader.
+// Hands out the batches from a position on, for ever. Keeps one batch staged beside the one in use, and the order of
+// one epoch (four bytes a sample when shuffled). next() belongs to one thread; the data set must outlive the loader.
 class Loader {
  public:
   Loader(const DataSet& data, const LoaderOptions& options);
@@ -36,8 +36,8 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Waits for the next batch, copies it to `targets` (one a value of the data set, in its order and of its dtype and shape) and starts to prepare the one
-  // after it. Returns its position.
+  // Waits for the next batch, copies it to `targets` (one a value of the data set, in its order and of its dtype and
+  // shape) and starts to prepare the one after it. Returns its position.
   DataPosition next(std::span<const MutableTensorView> targets);
 
  private:

@@ -20,9 +20,18 @@ struct NamedDType {
   DType dtype;
 };
 constexpr std::array<NamedDType, 12> kDTypes{{
-    {"<f4", DType::kFloat32}, {"<f8", DType::kFloat64}, {"<f2", DType::kFloat16}, {"<i8", DType::kInt64},
-    {"<i4", DType::kInt32},   {"<i2", DType::kInt16},   {"|i1", DType::kInt8},    {"<i1", DType::kInt8},
-    {"|u1", DType::kUInt8},   {"<u1", DType::kUInt8},   {"|b1", DType::kBool},    {"<b1", DType::kBool},
+    {"<f4", DType::kFloat32},
+    {"<f8", DType::kFloat64},
+    {"<f2", DType::kFloat16},
+    {"<i8", DType::kInt64},
+    {"<i4", DType::kInt32},
+    {"<i2", DType::kInt16},
+    {"|i1", DType::kInt8},
+    {"<i1", DType::kInt8},
+    {"|u1", DType::kUInt8},
+    {"<u1", DType::kUInt8},
+    {"|b1", DType::kBool},
+    {"<b1", DType::kBool},
 }};
 
 struct Header {
@@ -31,8 +40,8 @@ struct Header {
   std::optional<Shape> shape;
 };
 
-// The header is a Python dictionary literal with three known keys; this reads just that much of Python. Each function returns false
-// when the text is something else.
+// The header is a Python dictionary literal with three known keys; this reads just that much of Python. Each function
+// returns false when the text is something else.
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text) : text_(text) {}
@@ -72,7 +81,8 @@ class HeaderParser {
   }
 
   void skip_space() {
-    while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\n' || text_[position_] == '\t')) {
+    while (position_ < text_.size() &&
+           (text_[position_] == ' ' || text_[position_] == '\n' || text_[position_] == '\t')) {
       ++position_;
     }
   }
@@ -134,7 +144,8 @@ class HeaderParser {
     skip_space();
     const std::size_t begin = position_;
     while (position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9') {
-      if (__builtin_mul_overflow(value, std::int64_t{10}, &value) || __builtin_add_overflow(value, text_[position_] - '0', &value)) {
+      if (__builtin_mul_overflow(value, std::int64_t{10}, &value) ||
+          __builtin_add_overflow(value, text_[position_] - '0', &value)) {
         return false;
       }
       ++position_;
@@ -160,11 +171,13 @@ std::string quoted(std::string_view text) {
 Result<TensorView> parse_npy(const std::string& file, const std::byte* bytes, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   if (!text.starts_with(kMagic) || size < 10) {
-    return invalid_input(fmt::format("{}: not a .npy file: it does not begin with numpy's signature; write it with numpy.save", file));
+    return invalid_input(
+        fmt::format("{}: not a .npy file: it does not begin with numpy's signature; write it with numpy.save", file));
   }
   const int major = std::to_integer<int>(bytes[6]);
   if (major < 1 || major > 3) {
-    return invalid_input(fmt::format("{}: .npy format {}.{} is unknown; expected 1.0, 2.0 or 3.0", file, major, std::to_integer<int>(bytes[7])));
+    return invalid_input(fmt::format("{}: .npy format {}.{} is unknown; expected 1.0, 2.0 or 3.0", file, major,
+                                     std::to_integer<int>(bytes[7])));
   }
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   std::size_t header_length = 0;
@@ -176,33 +189,40 @@ Result<TensorView> parse_npy(const std::string& file, const std::byte* bytes, st
   }
   const std::size_t header_begin = 8 + length_bytes;
   if (header_length > size - header_begin) {
-    return invalid_input(
-        fmt::format("{}: the .npy header is cut off: it should have {} bytes, the file has {}", file, header_length, size - header_begin));
+    return invalid_input(fmt::format("{}: the .npy header is cut off: it should have {} bytes, the file has {}", file,
+                                     header_length, size - header_begin));
   }
   const std::string_view header_text = text.substr(header_begin, header_length);
   Header header;
   if (!HeaderParser(header_text).parse(header)) {
-    return invalid_input(fmt::format("{}: malformed .npy header {}; expected descr, fortran_order and shape, as numpy.save writes them for a plain array",
-                                     file, quoted(header_text)));
+    return invalid_input(
+        fmt::format("{}: malformed .npy header {}; expected descr, fortran_order and shape, as numpy.save writes them "
+                    "for a plain array",
+                    file, quoted(header_text)));
   }
-  const auto* known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const NamedDType& named) { return named.descriptor == *header.descriptor; });
+  const auto* known = std::find_if(kDTypes.begin(), kDTypes.end(),
+                                   [&](const NamedDType& named) { return named.descriptor == *header.descriptor; });
   if (known == kDTypes.end()) {
-    return invalid_input(fmt::format("{}: numpy dtype {} is not supported; expected little-endian float16/32/64, int8/16/32/64, uint8 or bool",
-                                     file, quoted(*header.descriptor)));
+    return invalid_input(fmt::format(
+        "{}: numpy dtype {} is not supported; expected little-endian float16/32/64, int8/16/32/64, uint8 or bool", file,
+        quoted(*header.descriptor)));
   }
   if (*header.fortran_order && header.shape->size() > 1) {
-    return invalid_input(fmt::format("{}: the array is in Fortran order; save numpy.ascontiguousarray(array) instead", file));
+    return invalid_input(
+        fmt::format("{}: the array is in Fortran order; save numpy.ascontiguousarray(array) instead", file));
   }
   std::size_t expected = element_size(known->dtype);
   for (const std::int64_t dimension : *header.shape) {
     if (__builtin_mul_overflow(expected, static_cast<std::size_t>(dimension), &expected)) {
-      return invalid_input(fmt::format("{}: malformed .npy header: the shape ({}) overflows", file, fmt::join(*header.shape, ", ")));
+      return invalid_input(
+          fmt::format("{}: malformed .npy header: the shape ({}) overflows", file, fmt::join(*header.shape, ", ")));
     }
   }
   const std::size_t found = size - header_begin - header_length;
   if (found != expected) {
-    return invalid_input(fmt::format("{}: {} .npy file: the header promises {} bytes of data for shape ({}), the file has {}", file,
-                                     found < expected ? "truncated" : "over-long", expected, fmt::join(*header.shape, ", "), found));
+    return invalid_input(
+        fmt::format("{}: {} .npy file: the header promises {} bytes of data for shape ({}), the file has {}", file,
+                    found < expected ? "truncated" : "over-long", expected, fmt::join(*header.shape, ", "), found));
   }
   return TensorView{known->dtype, std::move(*header.shape), bytes + header_begin + header_length};
 }

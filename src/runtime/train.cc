@@ -32,7 +32,8 @@ Result<void> check_options(const TrainOptions& options) {
   if (options.steps && options.epochs) {
     return invalid_input("give the length of the run in steps or in epochs, not both");
   }
-  if (options.steps.value_or(0) < 0 || options.epochs.value_or(0) < 0 || options.every < 1 || options.keep < 1 || options.threads < 0) {
+  if (options.steps.value_or(0) < 0 || options.epochs.value_or(0) < 0 || options.every < 1 || options.keep < 1 ||
+      options.threads < 0) {
     return invalid_input("steps, epochs and threads must not be negative; every and keep must be at least 1");
   }
   if (options.resume && !options.checkpoint) {
@@ -101,11 +102,13 @@ Result<void> Training::prepare() {
   TESSER_RETURN_IF_ERROR(check_options(options_));
   std::error_code error;
   if (std::filesystem::is_regular_file(options_.program, error)) {
-    return invalid_input(fmt::format("{}: is a file, expected a program directory NAME.tesser", options_.program.string()));
+    return invalid_input(
+        fmt::format("{}: is a file, expected a program directory NAME.tesser", options_.program.string()));
   }
   TESSER_ASSIGN_OR_RETURN(graph::Program program, graph::read_program(options_.program));
   if (program.kind != graph::Kind::kStep) {
-    return invalid_input(fmt::format("{}: is a forward program; only a training step can be trained", options_.program.string()));
+    return invalid_input(
+        fmt::format("{}: is a forward program; only a training step can be trained", options_.program.string()));
   }
   TESSER_ASSIGN_OR_RETURN(data_, DataSet::open(options_.data, batch_values(program)));
   TESSER_RETURN_IF_ERROR(prepare_evaluation());
@@ -177,14 +180,17 @@ Result<void> Training::prepare_checkpoints(const graph::Program& program) {
       saved_step_ = info_.step;
       last_checkpoint_ = resumed_->path();
     } else {
-      reporter_.note(fmt::format("{} holds no complete checkpoint; the run begins at its beginning", options_.checkpoint->string()));
+      reporter_.note(fmt::format("{} holds no complete checkpoint; the run begins at its beginning",
+                                 options_.checkpoint->string()));
     }
   } else {
     TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(*options_.checkpoint));
     for (const CheckpointEntry& entry : entries) {
       if (entry.suffix.empty()) {
-        return invalid_input(fmt::format("{}: holds the checkpoints of an earlier run ({}); add --resume to go on with it, or give another directory",
-                                         options_.checkpoint->string(), entry.path.filename().string()));
+        return invalid_input(
+            fmt::format("{}: holds the checkpoints of an earlier run ({}); add --resume to go on with it, or give "
+                        "another directory",
+                        options_.checkpoint->string(), entry.path.filename().string()));
       }
     }
   }
@@ -199,22 +205,29 @@ Result<void> Training::check_resumed() const {
   const CheckpointInfo& found = resumed_->info();
   const std::string where = resumed_->path().string();
   if (found.program_checksum != info_.program_checksum) {
-    return invalid_input(fmt::format("{}: was written by another program ('{}', checksum {}), {} has checksum {}; to train a changed program give another "
-                                     "--checkpoint directory",
-                                     where, found.program, found.program_checksum, options_.program.string(), info_.program_checksum));
+    return invalid_input(
+        fmt::format("{}: was written by another program ('{}', checksum {}), {} has checksum {}; to train a changed "
+                    "program give another "
+                    "--checkpoint directory",
+                    where, found.program, found.program_checksum, options_.program.string(), info_.program_checksum));
   }
   if (found.data_fingerprint != info_.data_fingerprint) {
-    return invalid_input(fmt::format("{}: was written with other data (fingerprint {}) than {} ({}); a run resumes with the data it began with", where,
-                                     found.data_fingerprint, options_.data.string(), info_.data_fingerprint));
+    return invalid_input(fmt::format(
+        "{}: was written with other data (fingerprint {}) than {} ({}); a run resumes with the data it began with",
+        where, found.data_fingerprint, options_.data.string(), info_.data_fingerprint));
   }
   if (options_.seed && *options_.seed != found.seed) {
-    return invalid_input(fmt::format("{}: was written with seed {}, not {}; leave --seed out to go on with it", where, found.seed, *options_.seed));
+    return invalid_input(fmt::format("{}: was written with seed {}, not {}; leave --seed out to go on with it", where,
+                                     found.seed, *options_.seed));
   }
   if (!options_.shuffle && found.shuffle) {
-    return invalid_input(fmt::format("{}: was written by a run that shuffles its data; leave --no-shuffle out to go on with it", where));
+    return invalid_input(
+        fmt::format("{}: was written by a run that shuffles its data; leave --no-shuffle out to go on with it", where));
   }
   if (found.step < info_.step || found.next.batch >= data_->batches()) {
-    return invalid_input(fmt::format("{}: stands at step {}, batch {} of its epoch, which this program and data do not have", where, found.step, found.next.batch));
+    return invalid_input(
+        fmt::format("{}: stands at step {}, batch {} of its epoch, which this program and data do not have", where,
+                    found.step, found.next.batch));
   }
   return {};
 }
@@ -225,7 +238,9 @@ Result<void> Training::step() {
   const Result<StepResult> result = executor_->run(info_.step, info_.seed);
   const std::int64_t number = info_.step + 1;
   if (!result) {
-    return tl::unexpected<Error>(Error{result.error().code, fmt::format("step {} (epoch {}): {}{}", number, position.epoch + 1, result.error().message, advice())});
+    return tl::unexpected<Error>(
+        Error{result.error().code,
+              fmt::format("step {} (epoch {}): {}{}", number, position.epoch + 1, result.error().message, advice())});
   }
   StepReport report;
   report.step = number;
@@ -244,8 +259,11 @@ Result<void> Training::step() {
   step_seconds_ += report.seconds;
   reporter_.stepped(report);
   if (!std::isfinite(result->loss)) {
-    return failed(fmt::format("step {} (epoch {}): the loss is {}; the run stops here{}{}", number, position.epoch + 1, result->loss,
-                              options_.check_nan ? "" : ". Run it with --check-nan to see the first operator that gave a value that is not finite", advice()));
+    return failed(fmt::format(
+        "step {} (epoch {}): the loss is {}; the run stops here{}{}", number, position.epoch + 1, result->loss,
+        options_.check_nan ? ""
+                           : ". Run it with --check-nan to see the first operator that gave a value that is not finite",
+        advice()));
   }
   info_.step = number;
   info_.next = following(position, *data_);
@@ -280,7 +298,8 @@ Result<void> Training::take_checkpoint(std::optional<Result<CheckpointWritten>> 
     return {};
   }
   if (!*outcome) {
-    return failed(fmt::format("the checkpoint could not be written, so the run stops after step {}: {}{}", info_.step, outcome->error().message, advice()));
+    return failed(fmt::format("the checkpoint could not be written, so the run stops after step {}: {}{}", info_.step,
+                              outcome->error().message, advice()));
   }
   last_checkpoint_ = (*outcome)->path;
   reporter_.checkpoint_written(**outcome);

@@ -1,4 +1,5 @@
-// The training loop: program, data and checkpoints in; events out. It prints nothing and handles no signals; the command does.
+// The training loop: program, data and checkpoints in; events out. It prints nothing and handles no signals; the
+// command does.
 #pragma once
 
 #include <atomic>
@@ -18,19 +19,20 @@ namespace tesser::runtime {
 struct TrainOptions {
   std::filesystem::path program;  // NAME.tesser
   std::filesystem::path data;
-  // The run ends after so many steps or epochs, counted from the program's beginning and not from where a run resumes; at most one is given. One
-  // epoch where neither is.
+  // The run ends after so many steps or epochs, counted from the program's beginning and not from where a run resumes;
+  // at most one is given. One epoch where neither is.
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> epochs;
   std::optional<std::filesystem::path> checkpoint;  // directory; a checkpoint is written at the end in any case
   std::int64_t every = 1000;                        // steps between checkpoints
   int keep = 2;                                     // complete checkpoints that stay
-  bool resume = false;                              // go on from the newest complete checkpoint, or begin where there is none
-  std::optional<std::int64_t> seed;                 // 0, or the checkpoint's
-  bool shuffle = true;                              // a resumed run does as its checkpoint says
-  int threads = 0;                                  // 0: all processors
+  bool resume = false;               // go on from the newest complete checkpoint, or begin where there is none
+  std::optional<std::int64_t> seed;  // 0, or the checkpoint's
+  bool shuffle = true;               // a resumed run does as its checkpoint says
+  int threads = 0;                   // 0: all processors
   bool check_nan = false;
-  std::optional<std::filesystem::path> evaluate;    // data directory for the forward program after each epoch and at the end
+  std::optional<std::filesystem::path>
+      evaluate;  // data directory for the forward program after each epoch and at the end
 };
 
 struct TrainStart {
@@ -58,9 +60,9 @@ struct StepReport {
 };
 
 struct TrainEnd {
-  std::int64_t steps = 0;  // in this run
-  std::int64_t step = 0;   // in all
-  double seconds = 0;      // steps, evaluations and waiting for checkpoints
+  std::int64_t steps = 0;         // in this run
+  std::int64_t step = 0;          // in all
+  double seconds = 0;             // steps, evaluations and waiting for checkpoints
   double samples_per_second = 0;  // over the steps' time
   MemoryReport memory;
   std::int64_t resident_peak_bytes = 0;  // of the process
@@ -81,9 +83,9 @@ class TrainReporter {
   virtual void ended(const TrainEnd& end) = 0;
 };
 
-// Trains until the options' end, or, once `stop` is true, to the end of the step in hand. Same program, data and options give the same numbers to the bit,
-// however often the run was broken and resumed. kFailed when a step fails, its loss is not finite or a checkpoint cannot be written; complete
-// checkpoints are kept in each case.
+// Trains until the options' end, or, once `stop` is true, to the end of the step in hand. Same program, data and
+// options give the same numbers to the bit, however often the run was broken and resumed. kFailed when a step fails,
+// its loss is not finite or a checkpoint cannot be written; complete checkpoints are kept in each case.
 Result<TrainEnd> train(const TrainOptions& options, TrainReporter& reporter, const std::atomic<bool>& stop);
 
 }  // namespace tesser::runtime

@@ -15,7 +15,11 @@ std::optional<std::vector<std::string>> code_points(std::string_view text) {
   std::vector<std::string> points;
   for (std::size_t position = 0; position < text.size();) {
     const auto first = static_cast<unsigned char>(text[position]);
-    const std::size_t length = first < 0x80 ? 1 : (first >> 5) == 0x6 ? 2 : (first >> 4) == 0xE ? 3 : (first >> 3) == 0x1E ? 4 : 0;
+    const std::size_t length = first < 0x80           ? 1
+                               : (first >> 5) == 0x6  ? 2
+                               : (first >> 4) == 0xE  ? 3
+                               : (first >> 3) == 0x1E ? 4
+                                                      : 0;
     if (length == 0 || position + length > text.size()) {
       return std::nullopt;
     }

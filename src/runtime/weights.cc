@@ -24,10 +24,14 @@ std::optional<TensorView> find_in(const SafetensorsFile& file, const std::string
   const SafetensorsEntry* entry = file.find(name);
   return entry != nullptr ? std::optional(file.view(*entry)) : std::nullopt;
 }
-std::optional<TensorView> find_in(const Checkpoint& checkpoint, const std::string& name) { return checkpoint.find(name); }
+std::optional<TensorView> find_in(const Checkpoint& checkpoint, const std::string& name) {
+  return checkpoint.find(name);
+}
 
-// Writes every state value and constant that `choose` finds a place for; a value it returns nothing for comes from state.safetensors.
-Result<void> write_inputs(Executor& executor, const Path& program_directory, const std::function<std::optional<Content>(const StateValue&)>& choose) {
+// Writes every state value and constant that `choose` finds a place for; a value it returns nothing for comes from
+// state.safetensors.
+Result<void> write_inputs(Executor& executor, const Path& program_directory,
+                          const std::function<std::optional<Content>(const StateValue&)>& choose) {
   std::optional<SafetensorsFile> initial;
   const graph::Program& program = executor.program();
   for (const graph::ValueId id : program.inputs) {
@@ -37,7 +41,8 @@ Result<void> write_inputs(Executor& executor, const Path& program_directory, con
     }
     Content content;
     const std::optional<Content> chosen =
-        value.is_state() ? choose({value.name, value.role, value.dtype, value.shape, value.persistent, value.aliases}) : std::nullopt;
+        value.is_state() ? choose({value.name, value.role, value.dtype, value.shape, value.persistent, value.aliases})
+                         : std::nullopt;
     if (chosen) {
       content = *chosen;
     } else if (value.starts_as_zeros) {
@@ -49,11 +54,13 @@ Result<void> write_inputs(Executor& executor, const Path& program_directory, con
       content = {find_in(*initial, value.name), initial->path()};
     }
     if (!content.view) {
-      return invalid_input(fmt::format("{}: has no '{}', which program '{}' needs", content.file.string(), value.name, program.name));
+      return invalid_input(
+          fmt::format("{}: has no '{}', which program '{}' needs", content.file.string(), value.name, program.name));
     }
     if (content.view->dtype != value.dtype || content.view->shape != value.shape) {
       return invalid_input(fmt::format("{}: '{}' is {}, program '{}' expects {}", content.file.string(), value.name,
-                                       type_text(content.view->dtype, content.view->shape), program.name, type_text(value.dtype, value.shape)));
+                                       type_text(content.view->dtype, content.view->shape), program.name,
+                                       type_text(value.dtype, value.shape)));
     }
     TESSER_RETURN_IF_ERROR(executor.write_state(value.name, *content.view));
   }
@@ -72,14 +79,19 @@ Result<Weights> Weights::open(const Path& path, std::vector<std::string>& notes)
     return weights;
   }
   if (!std::filesystem::exists(path, error)) {
-    return not_found(fmt::format("{}: no such file or directory; expected a checkpoint directory, or a file that tesser export or safetensors wrote", path.string()));
+    return not_found(
+        fmt::format("{}: no such file or directory; expected a checkpoint directory, or a file that tesser export or "
+                    "safetensors wrote",
+                    path.string()));
   }
   TESSER_ASSIGN_OR_RETURN(weights.source_, SafetensorsFile::open(path));
   return weights;
 }
 
 std::optional<TensorView> Weights::find(const StateValue& value) const {
-  const auto by_name = [&](const std::string& name) { return std::visit([&](const auto& source) { return find_in(source, name); }, source_); };
+  const auto by_name = [&](const std::string& name) {
+    return std::visit([&](const auto& source) { return find_in(source, name); }, source_);
+  };
   std::optional<TensorView> found = by_name(value.name);
   for (std::size_t i = 0; !found && i < value.aliases.size(); ++i) {
     found = by_name(value.aliases[i]);
@@ -92,8 +104,9 @@ Result<void> write_initial_state(Executor& executor, const Path& program_directo
 }
 
 Result<void> write_checkpoint_state(Executor& executor, const Path& program_directory, const Checkpoint& checkpoint) {
-  return write_inputs(executor, program_directory,
-                      [&](const StateValue& value) { return std::optional<Content>({checkpoint.find(value.name), checkpoint.path()}); });
+  return write_inputs(executor, program_directory, [&](const StateValue& value) {
+    return std::optional<Content>({checkpoint.find(value.name), checkpoint.path()});
+  });
 }
 
 Result<void> write_weights(Executor& executor, const Path& program_directory, const Weights& weights) {

@@ -1,0 +1,75 @@
+#include "runtime/loader.h"
+
+#include <cstdint>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/data_order.h"
+#include "temporary_directory.h"
+
+namespace tesser::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A data set of ten samples whose only value is their number, in batches of four.
+class LoaderTest : public ::testing::Test {
+ protected:
+  LoaderTest() {
+    test::write_safetensors<std::int64_t>(directory_ / "x.safetensors", "x", DType::kInt64, {10},
+                                          {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    auto opened = DataSet::open(directory_.path(), {{"x", DType::kInt64, {4}}});
+    EXPECT_TRUE(opened.has_value());
+    data_.emplace(std::move(*opened));
+  }
+
+  std::pair<DataPosition, std::vector<std::int64_t>> next(Loader& loader) const {
+    std::vector<std::int64_t> batch(4);
+    const MutableTensorView target{DType::kInt64, {4}, batch.data()};
+    const DataPosition position = loader.next({&target, 1});
+    return {position, batch};
+  }
+
+  test::TemporaryDirectory directory_;
+  std::optional<DataSet> data_;
+};
+
+TEST_F(LoaderTest, InOrder) {
+  Loader loader(*data_, {0, false, {}});
+  auto [position, batch] = next(loader);
+  EXPECT_EQ(position, (DataPosition{0, 0}));
+  EXPECT_THAT(batch, ElementsAre(0, 1, 2, 3));
+  std::tie(position, batch) = next(loader);
+  EXPECT_THAT(batch, ElementsAre(4, 5, 6, 7));
+  std::tie(position, batch) = next(loader);
+  EXPECT_EQ(position, (DataPosition{1, 0}));
+  EXPECT_THAT(batch, ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(LoaderTest, ShuffledByTheDocumentedOrderFromAnyPosition) {
+  for (std::int64_t begin = 0; begin < 6; ++begin) {
+    const DataPosition start{begin / 2, begin % 2};
+    Loader loader(*data_, {77, true, start});
+    for (std::int64_t i = begin; i < 8; ++i) {
+      const auto [position, batch] = next(loader);
+      EXPECT_EQ(position, (DataPosition{i / 2, i % 2}));
+      const auto order = shuffled_order(77, i / 2, 10);
+      const auto first = order.begin() + 4 * (i % 2);
+      EXPECT_EQ(batch, std::vector<std::int64_t>(first, first + 4));
+    }
+  }
+}
+
+TEST_F(LoaderTest, EndsWithoutBeingAsked) {
+  for (int i = 0; i < 50; ++i) {
+    Loader loader(*data_, {1, true, {}});
+    if (i % 2 == 0) {
+      next(loader);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tesser::runtime
