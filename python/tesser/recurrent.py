@@ -53,49 +53,67 @@ def _at_timestep(recurrence: str, index: int) -> Iterator[None]:
         _timestep.reset(token)
 
 
-class _HoistedGates(torch.autograd.Function):
-    """The part of the gates that needs no hidden state, for all timesteps, [T, B, G * H].
+def _hidden_weight_gradient(gradient: Tensor, states: list[Tensor]) -> Tensor:
+    """dW_hh of a whole loop as one product; states are h before the first step[B, H] and h of all steps[T, B, H]."""
+    first, following = states
+    before = torch.cat((first.unsqueeze(0), following[:-1]))
+    return gradient.t().mm(before.view(gradient.shape[0], -1))
 
-    With an input x[T, B, I] it is x W_ih' + bias; without one, the bias in every row. Its gradient is that of the
-    gates, which is also all that the hidden weights' gradient needs besides the hidden states: so that gradient is
-    taken here, as one product over all timesteps, instead of a product and a sum in every one. `states` is filled by
-    the loop: [h before the first step, h of all steps[T, B, H]].
+
+class _InputGates(torch.autograd.Function):
+    """x W_ih' + bias for all timesteps at once: x is [T * B, I], the result [T * B, G * H]. W_ih' is given beside W_ih.
+
+    The gradient of these gates is all that dW_hh needs besides the hidden states. So it is taken here, as one product
+    over all timesteps, instead of a product and a sum in every one. `states` is filled by the loop.
     """
 
     @staticmethod
-    def forward(ctx, x, input_weight, bias, hidden_weight, steps, batch, states):
+    def forward(ctx, x, input_weight, input_weight_transposed, bias, hidden_weight, states):
         ctx.states = states
         ctx.save_for_backward(x, input_weight)
-        if x is None:
-            if bias is None:
-                return hidden_weight.new_zeros((1, 1, hidden_weight.shape[0])).expand(steps, batch, -1)
-            return bias.expand(steps, batch, -1)
-        product = torch.nn.functional.linear(x.reshape(steps * batch, -1), input_weight, bias)
-        return product.view(steps, batch, -1)
+        return x.mm(input_weight_transposed) if bias is None else torch.addmm(bias, x, input_weight_transposed)
 
     @staticmethod
     def backward(ctx, gradient):
         x, input_weight = ctx.saved_tensors
-        needs_x, needs_input_weight, needs_bias, needs_hidden_weight = ctx.needs_input_grad[:4]
-        gradient = gradient.reshape(-1, gradient.shape[-1])
-        dx = dinput_weight = dbias = dhidden_weight = None
-        if needs_x:
-            dx = gradient.mm(input_weight).view(x.shape)
-        if needs_input_weight:
-            dinput_weight = gradient.t().mm(x.reshape(gradient.shape[0], -1))
-        if needs_bias:
-            dbias = gradient.sum(0)
-        if needs_hidden_weight:
-            first, following = ctx.states
-            before = torch.cat((first.unsqueeze(0), following[:-1]))
-            dhidden_weight = gradient.t().mm(before.view(gradient.shape[0], -1))
-        return dx, dinput_weight, dbias, dhidden_weight, None, None, None
+        needs_x, needs_input_weight, _, needs_bias, needs_hidden_weight, _ = ctx.needs_input_grad
+        return (
+            gradient.mm(input_weight) if needs_x else None,
+            gradient.t().mm(x) if needs_input_weight else None,
+            None,
+            gradient.sum(0) if needs_bias else None,
+            _hidden_weight_gradient(gradient, ctx.states) if needs_hidden_weight else None,
+            None,
+        )
+
+
+class _RepeatedBias(torch.autograd.Function):
+    """The hidden bias (zeros where there is none) in each of [T * B] rows, for the loop to add its hidden products to.
+
+    As in _InputGates the gradient of the rows gives dW_hh.
+    """
+
+    @staticmethod
+    def forward(ctx, bias, hidden_weight, rows, states):
+        ctx.states = states
+        bias = hidden_weight.new_zeros(hidden_weight.shape[0]) if bias is None else bias
+        return bias.expand(rows, -1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        needs_bias, needs_hidden_weight, _, _ = ctx.needs_input_grad
+        return (
+            gradient.sum(0) if needs_bias else None,
+            _hidden_weight_gradient(gradient, ctx.states) if needs_hidden_weight else None,
+            None,
+            None,
+        )
 
 
 class _HiddenProduct(torch.autograd.Function):
     """gates + h W_hh', [B, G * H]; W_hh' is given beside W_hh so that no timestep transposes it.
 
-    W_hh gets no gradient here: see _HoistedGates.
+    W_hh gets no gradient here: see _InputGates.
     """
 
     @staticmethod
@@ -130,21 +148,24 @@ def _run_direction(
     steps, batch, _ = x.shape
     gate_count, hidden_size = GATES[kind], h.shape[-1]
     gate_shape = (batch, gate_count, hidden_size)
-    # In the order of the steps' time index, whatever the direction.
-    states: list[Tensor] = []
-    hidden = weight = None
-    if kind == "gru":
-        # r multiplies the hidden product alone, so its bias stays with it.
-        hidden = _HoistedGates.apply(None, None, hidden_bias, hidden_weight, steps, batch, states).unbind(0)
-        bias, weight = input_bias, None
-    else:
-        bias, weight = _sum_of_biases(input_bias, hidden_bias), hidden_weight
-    if reverse:
-        x = x.flip(0)
-    gates = _HoistedGates.apply(x, input_weight, bias, weight, steps, batch, states)
-    gates = (gates.view(steps, *gate_shape) if kind == "gru" else gates).unbind(0)
     detached_weight = hidden_weight.detach()
     transposed_weight = detached_weight.t()
+    transposed_input_weight = input_weight.detach().t()
+    # In the order in which the steps run, whatever the direction.
+    states: list[Tensor] = []
+    if reverse:
+        x = x.flip(0)
+    x = x.reshape(steps * batch, -1)
+    if kind == "gru":
+        # r multiplies the hidden product alone, so its bias stays with it.
+        hidden = _RepeatedBias.apply(hidden_bias, hidden_weight, steps * batch, states)
+        hidden = hidden.view(steps, batch, -1).unbind(0)
+        gates = _InputGates.apply(x, input_weight, transposed_input_weight, input_bias, None, states)
+        gates = gates.view(steps, *gate_shape).unbind(0)
+    else:
+        bias = _sum_of_biases(input_bias, hidden_bias)
+        gates = _InputGates.apply(x, input_weight, transposed_input_weight, bias, hidden_weight, states)
+        gates = gates.view(steps, batch, -1).unbind(0)
     first = h
     outputs = []
     for t in range(steps):
