@@ -218,6 +218,7 @@ class RandomMode(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         if dropout_p == 0:
+            # By its operator: F's function may be replaced by this one, see _multi_head_attention.
             options = {"scale": scale, "enable_gqa": enable_gqa}
             return torch.ops.aten.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **options)
         if enable_gqa:
@@ -226,15 +227,19 @@ class RandomMode(TorchFunctionMode):
         scores = torch.matmul(query, key.transpose(-2, -1)) * (
             1 / math.sqrt(query.shape[-1]) if scale is None else scale
         )
+        softmax = torch.softmax
         if is_causal:
             if attn_mask is not None:
                 raise ValueError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        elif attn_mask is not None:
+            # Zeros, not nan, in a row that is masked altogether.
+            softmax = torch._safe_softmax
         if attn_mask is not None and attn_mask.dtype is torch.bool:
             scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
         elif attn_mask is not None:
             scores = scores + attn_mask
-        return torch.matmul(self.dropout(torch.softmax(scores, -1), dropout_p), value)
+        return torch.matmul(self.dropout(softmax(scores, -1), dropout_p), value)
 
     def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
         # Its body runs with this mode switched off and finds these two as globals of its module.

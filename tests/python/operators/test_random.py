@@ -134,6 +134,18 @@ def test_attention(causal):
     torch.testing.assert_close(without, F.scaled_dot_product_attention(query, key, value, is_causal=causal))
 
 
+def test_attention_of_a_row_that_sees_nothing_is_zero():
+    query, key, value = torch.randn(3, 2, 6, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
+    query.requires_grad_()
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    mask[2] = False
+    with RandomMode(SEED, STEP):
+        found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=0.2)
+        found.sum().backward()
+    assert torch.equal(found[:, 2], torch.zeros(2, 8))
+    assert bool(query.grad.isfinite().all()) and bool(found[:, 0].any())
+
+
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_multi_head_attention(need_weights):
     attention = nn.MultiheadAttention(8, 2, dropout=0.3, batch_first=True)
