@@ -168,6 +168,11 @@ std::int64_t multiply(std::initializer_list<std::int64_t> factors) {
   return product;
 }
 
+std::int64_t add(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
+}
+
 // Argument `place` as a value; nullptr when it is none.
 const Value* value_argument(const Program& program, const Node& node, std::size_t place) {
   if (place >= node.args.size()) {
@@ -240,9 +245,9 @@ std::int64_t contraction_operations(const Program& program, const Node& node, st
   }
   const std::int64_t rows = query->elements() / query->shape.back();
   const std::int64_t keys = key->shape[key->shape.size() - 2];
-  const std::int64_t width =
-      backward ? 3 * query->shape.back() + 2 * last_dimension(*value) : query->shape.back() + last_dimension(*value);
-  return multiply({2, rows, keys, width});
+  const std::int64_t scores = multiply({2, rows, keys, query->shape.back()});
+  const std::int64_t outputs = multiply({2, rows, keys, last_dimension(*value)});
+  return backward ? add(multiply({3, scores}), multiply({2, outputs})) : add(scores, outputs);
 }
 
 }  // namespace

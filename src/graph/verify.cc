@@ -15,6 +15,8 @@ namespace {
 using Defect = std::optional<std::string>;
 
 constexpr int kDeepestSchedule = 16;
+// Of all values together: sums of sizes, alignment included, then never overflow.
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
 std::string input_name(const Value& value) { return "input " + value.name + ": "; }
 std::string node_name(const Node& node) { return "node " + node.name + ": "; }
@@ -83,7 +85,7 @@ class Verifier {
 
   Defect defect() {
     for (const auto check : {&Verifier::program_defect, &Verifier::inputs_defect, &Verifier::nodes_defect,
-                             &Verifier::names_defect, &Verifier::outputs_defect}) {
+                             &Verifier::sizes_defect, &Verifier::names_defect, &Verifier::outputs_defect}) {
       if (Defect found = (this->*check)(); found.has_value()) {
         return found;
       }
@@ -98,6 +100,7 @@ class Verifier {
   Defect nodes_defect();
   Defect node_defect(const Node& node, NodeId id);
   Defect arguments_defect(const Node& node) const;
+  Defect sizes_defect();
   Defect names_defect();
   Defect outputs_defect();
   Defect named_outputs_defect(const std::vector<NamedOutput>& outputs, std::string_view role);
@@ -337,6 +340,16 @@ Defect Verifier::arguments_defect(const Node& node) const {
       if (booleans->empty()) {
         return defect("is an empty list of booleans; empty lists are lists of integers");
       }
+    }
+  }
+  return std::nullopt;
+}
+
+Defect Verifier::sizes_defect() {
+  std::int64_t bytes = 0;
+  for (const Value& value : program_.values) {
+    if (__builtin_add_overflow(bytes, value.bytes(), &bytes) || bytes > kMostBytes) {
+      return "value " + value.name + ": all values up to it need more than " + std::to_string(kMostBytes) + " bytes";
     }
   }
   return std::nullopt;

@@ -1,6 +1,7 @@
 #include "memory/views.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "graph/operator_class.h"
@@ -17,6 +18,12 @@ using graph::ValueRef;
 std::int64_t integer_argument(const Node& node, std::size_t place, std::int64_t fallback) {
   const auto* const integer = place < node.args.size() ? std::get_if<std::int64_t>(&node.args[place]) : nullptr;
   return integer == nullptr ? fallback : *integer;
+}
+
+// Strides that a damaged program makes overflow saturate: they fit nothing, and mean a copy.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<std::int64_t>::max() : result;
 }
 
 // Dimension counted from the end when negative; nothing when it does not exist.
@@ -41,14 +48,14 @@ std::optional<Strides> reshaped(const Shape& shape, const Strides& strides, cons
   std::int64_t base = shape.empty() ? 1 : strides.back();
   for (auto dim = static_cast<std::ptrdiff_t>(shape.size()) - 1; dim >= 0; --dim) {
     const auto at = static_cast<std::size_t>(dim);
-    run *= shape[at];
-    const bool run_ends = dim == 0 || (shape[at - 1] != 1 && strides[at - 1] != run * base);
+    run = product(run, shape[at]);
+    const bool run_ends = dim == 0 || (shape[at - 1] != 1 && strides[at - 1] != product(run, base));
     if (!run_ends) {
       continue;
     }
     while (place >= 0 && (assigned < run || target[static_cast<std::size_t>(place)] == 1)) {
-      result[static_cast<std::size_t>(place)] = assigned * base;
-      assigned *= target[static_cast<std::size_t>(place)];
+      result[static_cast<std::size_t>(place)] = product(assigned, base);
+      assigned = product(assigned, target[static_cast<std::size_t>(place)]);
       --place;
     }
     if (assigned != run) {
@@ -79,7 +86,7 @@ bool is_dense(const Shape& shape, const Strides& strides) {
     if (strides[dim] != expected) {
       return false;
     }
-    expected *= shape[dim];
+    expected = product(expected, shape[dim]);
   }
   return true;
 }
@@ -196,7 +203,7 @@ std::optional<std::vector<Strides>> view_strides(const Program& program, const N
   } else if (name == "aten::slice" || name == "aten::narrow") {
     const auto dim = dimension(integer_argument(node, 1, 0), shape.size());
     if (dim.has_value() && name == "aten::slice") {
-      strides[*dim] *= integer_argument(node, 4, 1);
+      strides[*dim] = product(strides[*dim], integer_argument(node, 4, 1));
     }
   } else if (name == "aten::select") {
     const auto dim = dimension(integer_argument(node, 1, 0), shape.size());
@@ -211,7 +218,7 @@ std::optional<std::vector<Strides>> view_strides(const Program& program, const N
     if (!dim.has_value()) {
       return std::nullopt;
     }
-    const std::int64_t stride = *dim < shape.size() ? shape[*dim] * strides[*dim] : 1;
+    const std::int64_t stride = *dim < shape.size() ? product(shape[*dim], strides[*dim]) : 1;
     strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(*dim), stride);
   } else {  // the operators that keep the row-major order of elements: view, reshape, flatten, ...
     const auto same_elements = reshaped(shape, strides, result.shape);

@@ -100,6 +100,11 @@ TEST(OperatorClassTest, SaturatesAndSurvivesOddNodes) {
   constexpr std::int64_t kLarge = std::int64_t{1} << 31;
   EXPECT_EQ(OneNode("aten::mm", {{kLarge, kLarge}, {kLarge, kLarge}}, {{kLarge, kLarge - 1}}).operations(),
             std::numeric_limits<std::int64_t>::max());
+  const Shape huge{1, 1, 1, std::int64_t{1} << 62};
+  for (const char* const op : {"aten::_scaled_dot_product_flash_attention_for_cpu",
+                               "aten::_scaled_dot_product_flash_attention_for_cpu_backward"}) {
+    EXPECT_EQ(OneNode(op, {huge, huge, huge, huge}, {huge}).operations(), std::numeric_limits<std::int64_t>::max());
+  }
   for (const char* const op : {"aten::mm", "aten::addmm", "aten::convolution", "aten::convolution_backward",
                                "aten::add", "aten::_scaled_dot_product_flash_attention_for_cpu",
                                "aten::_scaled_dot_product_flash_attention_for_cpu_backward"}) {

@@ -215,6 +215,8 @@ TEST(ReadTest, RefusesMalformedPrograms) {
       {R"([["mean","float32",[]]])", R"([["mean","float",[]]])", "node mean: unknown dtype \"float\""},
       {R"([["mean","float32",[]]])", R"([["mean","float32",[9223372036854775807]]])",
        "node mean: result mean: shape [9223372036854775807] is too large"},
+      {R"([["mean","float32",[]]])", R"([["mean","float32",[1152921504606846975]]])",
+       "value mean: all values up to it need more than 4611686018427387904 bytes"},
       // outputs
       {"{\"role\":\"loss\",\"value\":\"%mean\"},\n", "", "there is no output of role loss"},
       {R"({"role":"loss","value":"%mean"})", R"({"role":"loss","value":"%mean"},{"role":"loss","value":"%mean"})",

@@ -1,5 +1,7 @@
 #include "memory/views.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "program_builder.h"
@@ -10,6 +12,8 @@ namespace {
 using graph::Argument;
 using graph::Role;
 using graph::ValueId;
+
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();  // no step PyTorch takes; must not overflow
 
 struct View {
   const char* op;
@@ -32,6 +36,14 @@ TEST(ViewsTest, StridesAreThoseOfPyTorch) {
       {"aten::expand", {}, {}, {integers({2})}, {2}, Strides{0}},
       {"aten::slice.Tensor", {4, 6}, {6, 1}, {integer(1), integer(0), integer(6), integer(2)}, {4, 3}, Strides{6, 2}},
       {"aten::slice.Tensor", {4, 6}, {6, 1}, {integer(0), integer(1)}, {3, 6}, Strides{6, 1}},
+      {"aten::slice.Tensor",
+       {4, 6},
+       {6, 1},
+       {integer(0), integer(0), integer(4), integer(kHuge)},
+       {1, 6},
+       Strides{kHuge, 1}},
+      {"aten::view", {2, 3}, {kHuge, 1}, {integers({6})}, {6}, std::nullopt},
+      {"aten::unsqueeze", {4}, {kHuge}, {integer(0)}, {1, 4}, Strides{kHuge, kHuge}},
       {"aten::select.int", {4, 6}, {6, 1}, {integer(0), integer(1)}, {6}, Strides{1}},
       {"aten::select.int", {4, 6}, {6, 1}, {integer(-1), integer(1)}, {4}, Strides{6}},
       {"aten::unsqueeze", {4, 6}, {6, 1}, {integer(0)}, {1, 4, 6}, Strides{24, 6, 1}},
