@@ -22,7 +22,7 @@ def bits(tensor: torch.Tensor) -> str:
     return " ".join(f"{value:x}" for value in array.view({4: np.uint32, 8: np.uint64}[array.itemsize]))
 
 
-def main() -> None:
+def golden_text() -> str:
     operators = torch.ops.tesser
     lines = [f"count {COUNT}"]
     for index, (seed, step, id) in enumerate(STREAMS):
@@ -40,7 +40,8 @@ def main() -> None:
             "randint": operators.randint([COUNT], -5, 1 << 31, *stream),
         }
         lines += [f"{index}/{name} {bits(values)}" for name, values in results.items()]
-    (Path(__file__).parent / "golden.txt").write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
-main()
+if __name__ == "__main__":
+    (Path(__file__).parent / "golden.txt").write_text(golden_text())

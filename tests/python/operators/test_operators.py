@@ -1,6 +1,8 @@
 """The reference implementations of the tesser operators, against the document and PyTorch's own functions."""
 
+import importlib.util
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,6 +120,14 @@ def test_normal_numbers_by_the_formula():
     assert torch.equal(
         operators.normal([7], 1.0, 2.0, SEED, STEP, 4), operators.normal([8], 1.0, 2.0, SEED, STEP, 4)[:7]
     )
+
+
+def test_golden_numbers_of_the_kernels_are_the_references():
+    script = Path(__file__).parents[2] / "kernels" / "make_golden.py"
+    specification = importlib.util.spec_from_file_location("make_golden", script)
+    make_golden = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(make_golden)
+    assert make_golden.golden_text() == script.with_name("golden.txt").read_text()
 
 
 def test_a_million_elements_take_well_under_a_second():
