@@ -14,7 +14,9 @@
 #include "graph/print.h"
 #include "graph/read.h"
 #include "graph/summary.h"
-#include "memory/predict.h"
+#include "runtime/executor.h"
+#include "runtime/passes/passes.h"
+#include "runtime/passes/peak_memory.h"
 
 namespace tesser::cli {
 namespace {
@@ -25,6 +27,7 @@ using graph::Program;
 using graph::Role;
 using graph::Summary;
 using memory::MemoryPrediction;
+using runtime::ExecutorOptions;
 
 constexpr const char* kExamples = R"(
 Examples:
@@ -283,7 +286,8 @@ std::string phases_json(const Array& by_phase) {
   return fmt::format("{{{}}}", fmt::join(entries, ","));
 }
 
-void print_json(const Program& program, const Summary& summary, const MemoryPrediction& memory) {
+void print_json(const Program& program, const Program& prepared, const Summary& summary,
+                const MemoryPrediction& memory) {
   std::vector<std::string> inputs;
   for (std::size_t role = 0; role < summary.values.size(); ++role) {
     inputs.push_back(fmt::format("\"{}\":{{\"values\":{},\"bytes\":{}}}", graph::role_name(static_cast<Role>(role)),
@@ -311,7 +315,7 @@ void print_json(const Program& program, const Summary& summary, const MemoryPred
   std::vector<std::string> live;
   for (const memory::LiveValue& value : memory.live_at_peak) {
     live.push_back(
-        fmt::format("\n{{\"value\":{},\"bytes\":{}}}", json_string(program.value(value.value).name), value.bytes));
+        fmt::format("\n{{\"value\":{},\"bytes\":{}}}", json_string(prepared.value(value.value).name), value.bytes));
   }
   const auto list = [](const std::vector<std::string>& entries) {
     return fmt::format("{}{}", fmt::join(entries, ","), entries.empty() ? "" : "\n");
@@ -327,7 +331,7 @@ void print_json(const Program& program, const Summary& summary, const MemoryPred
       "\"memory\":{{\"peak_bytes\":{},\"state_bytes\":{},\"arena_bytes\":{},\"live_bytes\":{},\"peak_node\":{},\"live_"
       "at_peak\":[{}]}}\n}}\n",
       memory.peak_bytes, memory.state_bytes, memory.arena_bytes, memory.live_bytes,
-      memory.peak_node == graph::kNone ? "null" : json_string(program.node(memory.peak_node).name), list(live));
+      memory.peak_node == graph::kNone ? "null" : json_string(prepared.node(memory.peak_node).name), list(live));
 }
 
 Result<int> run_show(const Arguments& arguments) {
@@ -344,14 +348,15 @@ Result<int> run_show(const Arguments& arguments) {
     return 0;
   }
   const Summary summary = graph::summarize(*program, arguments.json && !arguments.depth_given ? -1 : arguments.depth);
-  const MemoryPrediction memory = memory::predict(*program);
+  const Program prepared = runtime::prepare(*program, ExecutorOptions().fuse);  // what a run has in memory
+  const MemoryPrediction memory = runtime::predict_step_memory(prepared);
   if (arguments.json) {
-    print_json(*program, summary, memory);
+    print_json(*program, prepared, summary, memory);
     return 0;
   }
   print_totals(arguments, *program, summary, memory);
   if (arguments.memory) {
-    print_memory(*program, memory);
+    print_memory(prepared, memory);
   } else {
     print_modules(summary.modules, program->kind == graph::Kind::kStep);
     print_operators(summary);
