@@ -6,7 +6,7 @@
 
     tesser.capture(step(), "name.tesser")
 
-``tesser.interpret`` runs a program in PyTorch, operator by operator; it is the reference the C++ runtime is compared with.
+``tesser.interpret`` runs a program in PyTorch, operator by operator: the reference the C++ runtime is compared with.
 """
 
 from __future__ import annotations

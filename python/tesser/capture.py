@@ -1,6 +1,6 @@
 """Capture: from a :class:`tesser.Step` to a program (docs/capture.md).
 
-The model is never allocated or changed: the step is run once on tensors without memory, and every operator it runs is written down.
+The model is never allocated or changed: the step runs once on tensors without memory and is written down.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tesser import optimizers, schedules
-from tesser.capture_build import Names, live_nodes, named_nodes, pair_with_live_forward_nodes, place_gradient_sums, used_values
+from tesser.capture_build import (
+    Names,
+    live_nodes,
+    named_nodes,
+    pair_with_live_forward_nodes,
+    place_gradient_sums,
+    used_values,
+)
 from tesser.capture_error import CaptureError
 from tesser.capture_model import StateTensor, check_batch, check_optimizer, state_tensors
 from tesser.capture_recorder import Constant, Value
@@ -38,7 +45,7 @@ class Captured:
     without_gradient: list[str]  # trainable parameters that the loss does not depend on and that no step changes
 
     def save(self, path: Path | str) -> Path:
-        """Writes the program directory beside `path` and renames it when complete; replaces only a program directory."""
+        """Writes the directory beside `path` and renames it when complete; replaces nothing but a program directory."""
         path = Path(path)
         if os.path.lexists(path) and not (path.is_dir() and (path / STEP_FILE).is_file()):
             raise CaptureError(f"{path} exists and is no program directory; choose another output, or remove it")
@@ -59,7 +66,7 @@ class Captured:
             if self.forward is not None:
                 (partial / FORWARD_FILE).write_text(self.forward.to_text(), encoding="utf-8")
             if self.state is not None:
-                save_file(self.state, partial / STATE_FILE, metadata={"format": "pt"})
+                save_file(_separate(self.state), partial / STATE_FILE, metadata={"format": "pt"})
             for file in partial.iterdir():
                 _sync(file)
             _sync(partial)
@@ -90,9 +97,9 @@ def capture(
 ) -> Captured:
     """Captures a step, and its forward pass where it has one; writes it to `output` where that is given.
 
-    Without `state` the program has no initial values and can be planned but not trained; that is also the case when any of the model's
-    tensors is on the meta device. `source_root` is the folder that source lines are written relative to. CaptureError for a step that cannot
-    become a program; the message names the user's source line and what to do instead.
+    Without `state` the program has no initial values and can be planned but not trained; that is also the case when any
+    of the model's tensors is on the meta device. `source_root` is the folder that source lines are written relative to.
+    CaptureError for a step that cannot become a program: it names the user's source line and what to do instead.
     """
     _check_step(step)
     states = state_tensors(step.model)
@@ -101,7 +108,9 @@ def capture(
         check_batch(step.forward_batch, states, "forward_batch")
     check_optimizer(step, states)
     try:
-        updates = optimizers.describe(step.optimizer, [(s.name, s.tensor) for s in states if s.is_parameter], step.schedule)
+        updates = optimizers.describe(
+            step.optimizer, [(s.name, s.tensor) for s in states if s.is_parameter], step.schedule
+        )
         group_schedules = schedules.for_groups(step.schedule, step.optimizer)
         first_step = optimizers.steps_done(step.optimizer, step.schedule)
     except ValueError as error:
@@ -110,14 +119,28 @@ def capture(
     contents: dict[str, Tensor] | None = {} if state else None
 
     trace = trace_step(step, states, updates, source_root)
-    program = Program(program_name, "step", _producer(), first_step, [schedule.to_json() for schedule in group_schedules])
-    constants = _fill(program, trace, states, step.batch, updates, prefix="constant", contents=contents, keep_state=True)
+    program = Program(
+        program_name, "step", _producer(), first_step, [schedule.to_json() for schedule in group_schedules]
+    )
+    constants = _fill(
+        program, trace, states, step.batch, updates, prefix="constant", contents=contents, keep_state=True
+    )
     forward = None
     if step.forward is not None:
         forward = Program(program_name, "forward", _producer())
         batch = step.forward_batch if step.forward_batch is not None else step.batch
         forward_trace = trace_forward(step, states, source_root)
-        _fill(forward, forward_trace, states, batch, [], prefix="forward_constant", contents=contents, keep_state=False, known=constants)
+        _fill(
+            forward,
+            forward_trace,
+            states,
+            batch,
+            [],
+            prefix="forward_constant",
+            contents=contents,
+            keep_state=False,
+            known=constants,
+        )
     if contents is not None and any(tensor.device.type == "meta" for tensor in contents.values()):
         contents = None
     captured = Captured(program, forward, contents, trace.without_gradient)
@@ -128,14 +151,18 @@ def capture(
 
 def _check_step(step: Step) -> None:
     if not isinstance(step, Step):
-        raise CaptureError(f"expected a tesser.Step, not {type(step).__name__}; step() returns tesser.Step(model, loss, batch, optimizer)")
+        raise CaptureError(
+            f"expected a tesser.Step, not {type(step).__name__}; step() returns tesser.Step(model, loss, batch, "
+            f"optimizer)"
+        )
     if not isinstance(step.model, torch.nn.Module):
         raise CaptureError(f"model of the step is of type {type(step.model).__name__}; it must be a torch.nn.Module")
     if not callable(step.loss):
         raise CaptureError("loss of the step must be a function, called as loss(model, batch)")
     if torch.get_default_dtype() is not torch.float32:
         raise CaptureError(
-            f"the default dtype is {torch.get_default_dtype()}; leave it at float32 and give the tensors that differ their dtype (model.double(), dtype=...)"
+            f"the default dtype is {torch.get_default_dtype()}; leave it at float32 and give the tensors that "
+            f"differ their dtype (model.double(), dtype=...)"
         )
     if not isinstance(step.accumulate, int) or step.accumulate < 1:
         raise CaptureError(f"accumulate is {step.accumulate!r}; it is the number of micro-batches, 1 or more")
@@ -146,7 +173,8 @@ def _check_step(step: Step) -> None:
     for batch_name, tensor in step.batch.items() if step.accumulate > 1 else ():
         if isinstance(tensor, Tensor) and tensor.dim() > 0 and tensor.shape[0] % step.accumulate:
             raise CaptureError(
-                f"batch[{batch_name!r}] has {tensor.shape[0]} entries along dimension 0, which {step.accumulate} micro-batches (accumulate) do not divide"
+                f"batch[{batch_name!r}] has {tensor.shape[0]} entries along dimension 0, which {step.accumulate} "
+                f"micro-batches (accumulate) do not divide"
             )
 
 
@@ -161,7 +189,7 @@ def _fill(
     keep_state: bool,
     known: dict[bytes, str] | None = None,
 ) -> dict[bytes, str]:
-    """Writes a trace into the program and initial values into `contents`; returns the constants' names by their content."""
+    """Writes a trace into the program and initial values into `contents`; returns the constants' names by content."""
     outputs = trace.outputs
     roots = [value for _, value in outputs] + [change.value for change in trace.changes]
     nodes = live_nodes(trace.recorder.nodes, roots)
@@ -183,12 +211,14 @@ def _fill(
     inputs.sort(key=lambda value: order[value.role])
     inputs += [_plain_input(name, "batch", trace.inputs[name]) for name in batch]
     for name, value in trace.inputs.items():
-        if value in used and name in ("step", "seed") or name.startswith("learning_rate/"):
+        if (value in used and name in ("step", "seed")) or name.startswith("learning_rate/"):
             role, _, group = name.partition("/")
             inputs.append(_plain_input(name, role, value))
             inputs[-1].schedule = int(group) if group else None
     scalars = {"step": 3, "learning_rate": 4, "seed": 5}
-    inputs.sort(key=lambda value: (scalars.get(value.role, 0), value.schedule or 0) if value.role in scalars else (0, 0))
+    inputs.sort(
+        key=lambda value: (scalars.get(value.role, 0), value.schedule or 0) if value.role in scalars else (0, 0)
+    )
 
     constants = dict(known or {})
     for constant in trace.recorder.constants.values():
@@ -237,7 +267,14 @@ def _tensor_input(name: str, role: str, tensor: Tensor) -> Input:
 
 def _slot_input(update: optimizers.ParameterUpdate, slot: optimizers.StateSlot) -> Input:
     dtype = str(slot.dtype).removeprefix("torch.")
-    value = Input(f"{update.parameter}/{slot.name}", "optimizer_state", dtype, list(slot.shape), of=update.parameter, slot=slot.name)
+    value = Input(
+        f"{update.parameter}/{slot.name}",
+        "optimizer_state",
+        dtype,
+        list(slot.shape),
+        of=update.parameter,
+        slot=slot.name,
+    )
     value.initial = "zeros" if slot.initial is None else None
     return value
 
@@ -250,6 +287,20 @@ def _producer() -> str:
     from tesser import __version__
 
     return f"tesser {__version__}, torch {torch.__version__.partition('+')[0]}"
+
+
+def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in row-major order, each in memory of its own, as a safetensors file wants them."""
+    seen: set[int] = set()
+    separate = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage._cdata in seen or storage.nbytes() != tensor.numel() * tensor.itemsize:
+            tensor = tensor.clone()
+        seen.add(storage._cdata)
+        separate[name] = tensor
+    return separate
 
 
 def _umask() -> int:

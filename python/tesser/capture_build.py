@@ -30,8 +30,8 @@ def used_values(nodes: list[RecordedNode], roots: Iterable[Value]) -> set[Value]
 def place_gradient_sums(nodes: list[RecordedNode]) -> None:
     """Gives sums of gradients, which have no forward node, the module and timestep they belong to.
 
-    A sum belongs to the backward node that reads it, whose gradient it completes; where no such node is, as for the gradient of a
-    parameter, to the later of its operands.
+    A sum belongs to the backward node that reads it, whose gradient it completes; where no such node is, as for the
+    gradient of a parameter, to the later of its operands.
     """
     readers: dict[Value, RecordedNode] = {}
     for node in nodes:
@@ -42,15 +42,24 @@ def place_gradient_sums(nodes: list[RecordedNode]) -> None:
         if node.phase != "backward" or node.forward is not None or not node.op.startswith("aten::add"):
             continue
         reader = readers.get(node.outputs[0])
-        operands = [value.producer for argument in node.args for value in values_in(argument) if value.producer is not None]
-        owner = reader if reader is not None and reader.forward is not None else max(operands, key=lambda n: n.index, default=None)
+        operands = [
+            value.producer for argument in node.args for value in values_in(argument) if value.producer is not None
+        ]
+        owner = (
+            reader
+            if reader is not None and reader.forward is not None
+            else max(operands, key=lambda n: n.index, default=None)
+        )
         if owner is not None and owner.phase == "backward":
             node.module = owner.module
             node.recurrence, node.timestep = owner.recurrence, owner.timestep
 
 
 def pair_with_live_forward_nodes(nodes: list[RecordedNode]) -> None:
-    """Where writes through views leave a forward node that nothing reads, its derivative is that of the nearest node of its source line."""
+    """Pairs the derivatives of forward nodes that nothing reads with the nearest node of the same source line.
+
+    Writes through views leave such nodes: the view that was written to is made again from the new content.
+    """
     live = set(nodes)
     by_line: dict[tuple[str | None, str | None, int | None], list[RecordedNode]] = {}
     for node in nodes:

@@ -24,8 +24,8 @@ from tesser.step import Step
 
 DESCRIPTION = """\
 Writes the training step that a step file returns as a program: forward, backward, clipping and update.
-A step file defines step(), which returns tesser.Step(model, loss, batch, optimizer). What stands after -- is given to step() as
-keyword arguments: Python's literals, anything else as text."""
+A step file defines step(), which returns tesser.Step(model, loss, batch, optimizer). What stands after -- is given to
+step() as keyword arguments: Python's literals, anything else as text."""
 
 EXAMPLES = """\
 examples:
@@ -39,8 +39,18 @@ exit codes: 0 written, 1 the output could not be written, 2 the step cannot beco
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step_file", metavar="step.py", type=Path, help="file that defines step()")
-    parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=f"program directory to write (default: the step's name, NAME{SUFFIX})")
-    parser.add_argument("--no-state", action="store_true", help="build the model without memory and store no initial values: to plan only")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=Path,
+        help=f"program directory to write (default: the step's name, NAME{SUFFIX})",
+    )
+    parser.add_argument(
+        "--no-state",
+        action="store_true",
+        help="build the model without memory and store no initial values: to plan only",
+    )
     parser.add_argument("--name", help="name of the program (default: the step's)")
     parser.add_argument("--json", action="store_true", help="print the summary as one line of JSON")
 
@@ -49,7 +59,9 @@ def main(arguments: list[str] | None = None, program: str = "tesser capture") ->
     parser = argparse.ArgumentParser(
         prog=program,
         usage=f"{program} step.py [-o OUT] [--no-state] [--name NAME] [--json] [-- key=value ...]",
-        description=DESCRIPTION, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -61,7 +73,9 @@ def run(options: argparse.Namespace, step_arguments: list[str]) -> int:
     started = time.monotonic()
     try:
         step = load_step(options.step_file, _keywords(step_arguments), without_memory=options.no_state)
-        captured = capture(step, state=not options.no_state, name=options.name, source_root=options.step_file.resolve().parent)
+        captured = capture(
+            step, state=not options.no_state, name=options.name, source_root=options.step_file.resolve().parent
+        )
     except CaptureError as error:
         print(f"tesser capture: {error}", file=sys.stderr)
         return 2
@@ -94,14 +108,22 @@ def load_step(path: Path, keywords: dict[str, Any], without_memory: bool = False
         _run(sources, lambda: exec(_compiled(text, path), module.__dict__))
         function = module.__dict__.get("step")
         if not callable(function):
-            raise CaptureError("the file defines no function step(); it must return tesser.Step(model, loss, batch, optimizer)", path.name)
+            raise CaptureError(
+                "the file defines no function step(); it must return tesser.Step(model, loss, batch, optimizer)",
+                path.name,
+            )
         try:
             inspect.signature(function).bind(**keywords)
         except TypeError as error:
-            raise CaptureError(f"step{inspect.signature(function)} cannot be called with {keywords}: {error}", path.name) from error
+            raise CaptureError(
+                f"step{inspect.signature(function)} cannot be called with {keywords}: {error}", path.name
+            ) from error
         step = _run(sources, lambda: function(**keywords))
     if not isinstance(step, Step):
-        raise CaptureError(f"step() returned {type(step).__name__}; it must return tesser.Step(model, loss, batch, optimizer)", path.name)
+        raise CaptureError(
+            f"step() returned {type(step).__name__}; it must return tesser.Step(model, loss, batch, optimizer)",
+            path.name,
+        )
     return step
 
 
@@ -118,7 +140,9 @@ def _run(sources: SourceLines, function: Any) -> Any:
     except CaptureError:
         raise
     except SystemExit as error:
-        raise CaptureError(f"the file ends the process (exit code {error.code})", sources.of_traceback(error.__traceback__)) from error
+        raise CaptureError(
+            f"the file ends the process (exit code {error.code})", sources.of_traceback(error.__traceback__)
+        ) from error
     except Exception as error:
         raise CaptureError(f"{type(error).__name__}: {error}", sources.of_traceback(error.__traceback__)) from error
 
@@ -152,7 +176,9 @@ def summarize(captured: Captured, output: Path, seconds: float) -> dict[str, Any
         "operators": len({node.op for node in program.nodes}),
         "parameters": sum(count),
         "trainable_parameters": sum(n for n, value in zip(count, parameters) if value.trainable),
-        "state_bytes": sum(_elements(value.shape) * DTYPES[value.dtype].itemsize for value in program.inputs if value.is_state),
+        "state_bytes": sum(
+            _elements(value.shape) * DTYPES[value.dtype].itemsize for value in program.inputs if value.is_state
+        ),
         "has_state": captured.state is not None,
         "forward_nodes": None if captured.forward is None else len(captured.forward.nodes),
         "without_gradient": captured.without_gradient,
@@ -174,7 +200,15 @@ def _table(summary: dict[str, Any]) -> str:
     rows = [
         ("program", summary["output"] + ("" if summary["has_state"] else "  (without state: to plan only)")),
         ("nodes", f"{summary['nodes']} ({phases}), {summary['operators']} operators"),
-        ("parameters", f"{summary['parameters']:,}" + ("" if summary["parameters"] == summary["trainable_parameters"] else f" ({summary['trainable_parameters']:,} trained)")),
+        (
+            "parameters",
+            f"{summary['parameters']:,}"
+            + (
+                ""
+                if summary["parameters"] == summary["trainable_parameters"]
+                else f" ({summary['trainable_parameters']:,} trained)"
+            ),
+        ),
         ("state", _size(summary["state_bytes"])),
     ]
     if summary["forward_nodes"] is not None:
@@ -183,7 +217,12 @@ def _table(summary: dict[str, Any]) -> str:
         rows.append(("starts", f"after {summary['first_step']} steps"))
     if summary["without_gradient"]:
         names = summary["without_gradient"]
-        rows.append(("unused", f"the loss does not depend on {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}: never updated"))
+        rows.append(
+            (
+                "unused",
+                f"the loss does not depend on {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}: never updated",
+            )
+        )
     rows.append(("capture", f"{summary['seconds']:.1f} s, {_size(summary['peak_bytes'])} of memory at most"))
     return "\n".join(f"{key:<11} {text}" for key, text in rows)
 
@@ -194,5 +233,3 @@ def _size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
-
-

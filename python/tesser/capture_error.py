@@ -29,8 +29,9 @@ class CaptureError(Exception):
 class SourceLines:
     """Finds the user's line that is running: the innermost frame outside PyTorch, the standard library and tesser.
 
-    `root` is the folder that file names are written relative to; other files are relative to the working directory or the
-    entry of sys.path that holds them. Frames outside one of the file `driver`, which calls the user's functions, are not of the step.
+    `root` is the folder that file names are written relative to; other files are relative to the working directory or
+    the entry of sys.path that holds them. Frames outside those of the file `driver`, which calls the user's functions,
+    are not of the step.
     """
 
     def __init__(self, root: Path | None, driver: str) -> None:

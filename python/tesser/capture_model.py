@@ -1,4 +1,4 @@
-"""The tensors a step owns: parameters and buffers with all their names, and running the model with stand-ins for them."""
+"""The tensors a step owns: parameters and buffers with all their names; running the model with stand-ins for them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def _enter(found: dict[int, StateTensor], state: StateTensor) -> None:
 
 def _check_kind(name: str, tensor: Tensor) -> None:
     if isinstance(tensor, UninitializedTensorMixin):
-        raise CaptureError(f"{name!r} is a lazy parameter without a shape yet; run the model once on the example batch before returning it")
+        raise CaptureError(
+            f"{name!r} is a lazy parameter without a shape yet; run the model once on the example batch before "
+            f"returning it"
+        )
     if tensor.layout is not torch.strided:
         raise CaptureError(f"{name!r} has layout {tensor.layout}; use a dense tensor")
 
@@ -80,19 +83,28 @@ def _refuse_shared_memory(states: list[StateTensor]) -> None:
 
 def sharing_buffer(state: StateTensor, states: list[StateTensor]) -> StateTensor | None:
     """Another state tensor that lies in the same memory."""
-    return next((other for other in states if other is not state and _storage(other.tensor) == _storage(state.tensor)), None)
+    return next(
+        (other for other in states if other is not state and _storage(other.tensor) == _storage(state.tensor)), None
+    )
 
 
 def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: str) -> None:
     if not isinstance(batch, Mapping) or not batch:
-        raise CaptureError(f"{what} of the step must be a non-empty mapping of names to tensors, such as {{'images': images, 'labels': labels}}")
+        raise CaptureError(
+            f"{what} of the step must be a non-empty mapping of names to tensors, such as "
+            f"{{'images': images, 'labels': labels}}"
+        )
     owners: dict[int, str] = {_storage(state.tensor): state.name for state in states}
     names = {name for state in states for name in (state.name, *state.aliases)}
     for name, tensor in batch.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise CaptureError(f"{what}[{name!r}] is of type {type(tensor).__name__}; every entry must be a tensor under a string name")
+            raise CaptureError(
+                f"{what}[{name!r}] is of type {type(tensor).__name__}; every entry must be a tensor under a string name"
+            )
         if name in names or name in ("step", "seed") or name.startswith(("learning_rate/", "constant/")) or not name:
-            raise CaptureError(f"{what}[{name!r}] has a name that is taken: parameters' and buffers' names, step and seed; rename it")
+            raise CaptureError(
+                f"{what}[{name!r}] has a name that is taken: parameters' and buffers' names, step and seed; rename it"
+            )
         if tensor.layout is not torch.strided:
             raise CaptureError(f"{what}[{name!r}] has layout {tensor.layout}; use a dense tensor")
         if tensor.requires_grad:
@@ -100,28 +112,35 @@ def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: st
         if tensor.numel() > 0 and owners.setdefault(_storage(tensor), name) != name:
             other = owners[_storage(tensor)]
             raise CaptureError(
-                f"{what}[{name!r}] shares its memory with {other!r}; in the program each is a tensor of its own, so give each one: {name}.clone()"
+                f"{what}[{name!r}] shares its memory with {other!r}; in the program each is a tensor of its own, so "
+                f"give each one: {name}.clone()"
             )
 
 
 def check_optimizer(step: Step, states: list[StateTensor]) -> None:
     """Marks the parameters the optimizer trains, and refuses what does not fit together."""
     if not isinstance(step.optimizer, torch.optim.Optimizer):
-        raise CaptureError(f"optimizer of the step is of type {type(step.optimizer).__name__}; use torch.optim.SGD, Adam or AdamW")
+        raise CaptureError(
+            f"optimizer of the step is of type {type(step.optimizer).__name__}; use torch.optim.SGD, Adam or AdamW"
+        )
     by_tensor = {id(state.tensor): state for state in states if state.is_parameter}
     held = {id(parameter) for group in step.optimizer.param_groups for parameter in group["params"]}
     for index, group in enumerate(step.optimizer.param_groups):
         for position, parameter in enumerate(group["params"]):
             if id(parameter) not in by_tensor:
                 raise CaptureError(
-                    f"parameter {position} of the optimizer's group {index}, shape {list(parameter.shape)}, is not a parameter of the model; "
+                    f"parameter {position} of the optimizer's group {index}, shape {list(parameter.shape)}, is not "
+                    f"a parameter of the model; "
                     "give the optimizer model.parameters(), after the model has its final form"
                 )
-    outside = [state.name for state in by_tensor.values() if state.tensor.requires_grad and id(state.tensor) not in held]
+    outside = [
+        state.name for state in by_tensor.values() if state.tensor.requires_grad and id(state.tensor) not in held
+    ]
     if outside:
         shown = ", ".join(outside[:5]) + (f" and {len(outside) - 5} more" if len(outside) > 5 else "")
         raise CaptureError(
-            f"parameters need gradients but are not in the optimizer: {shown}. Give them to the optimizer, or freeze them with requires_grad_(False)"
+            f"parameters need gradients but are not in the optimizer: {shown}. Give them to the optimizer, or "
+            f"freeze them with requires_grad_(False)"
         )
     for state in by_tensor.values():
         state.trainable = state.tensor.requires_grad
@@ -131,28 +150,29 @@ def check_optimizer(step: Step, states: list[StateTensor]) -> None:
 
 @contextmanager
 def stand_ins(model: nn.Module, replacements: dict[int, Tensor]) -> Iterator[None]:
-    """Runs the body with the model's tensors replaced, by id of the tensor; everything is put back afterwards.
+    """Runs the body with the model's tensors replaced, by id; afterwards every module has the attributes it had.
 
     Also replaced are references in plain attributes and in lists there, such as recurrent layers keep of their weights.
     """
-    undo: list[tuple[dict[str, Any], str, Any]] = []
+    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def replaced(entry: Any) -> Any:
         if isinstance(entry, Tensor):
             return replacements.get(id(entry), entry)
-        if type(entry) in (list, tuple) and any(isinstance(part, Tensor) and id(part) in replacements for part in entry):
+        if type(entry) in (list, tuple) and any(
+            isinstance(part, Tensor) and id(part) in replacements for part in entry
+        ):
             return type(entry)(replaced(part) for part in entry)
         return entry
 
     try:
-        for module in model.modules():
+        for module in list(model.modules()):
             for table in (module._parameters, module._buffers, module.__dict__):
-                for key, entry in list(table.items()):
-                    new = replaced(entry)
-                    if table is module._buffers or new is not entry:
-                        undo.append((table, key, entry))
-                        table[key] = new
+                kept.append((table, dict(table)))
+                for key, entry in table.items():
+                    table[key] = replaced(entry)
         yield
     finally:
-        for table, key, entry in undo:
-            table[key] = entry
+        for table, entries in kept:
+            table.clear()
+            table.update(entries)

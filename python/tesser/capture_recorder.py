@@ -1,9 +1,9 @@
 """Records every operator a traced step runs, in functional form, with the module, source line and phase it belongs to.
 
-Three dispatch modes lie under autograd, as in PyTorch's own AOTAutograd: functionalization (`FunctionalMode`) turns in-place operators
-and writes through views into functional ones, `Recorder` notes each of those, and fake tensors give its result's shape without
-computing it. Modes with an infrastructure key are always below ordinary ones and ordered FUNCTIONAL, PROXY, FAKE, so the
-recorder takes the place of make_fx's proxy mode.
+Three dispatch modes lie under autograd, as in PyTorch's own AOTAutograd: functionalization (`FunctionalMode`) turns
+in-place operators and writes through views into functional ones, `Recorder` notes each of those, and fake tensors give
+its result's shape without computing it. Modes with an infrastructure key are always below ordinary ones and ordered
+FUNCTIONAL, PROXY, FAKE, so the recorder takes the place of make_fx's proxy mode.
 """
 
 from __future__ import annotations
@@ -21,20 +21,10 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tesser.capture_error import CaptureError, SourceLines
+from tesser.capture_refusals import WHY_NO_SIZES, refuse_unsupported
 from tesser.program import DTYPE_NAMES, Enumerator
 
 IDENTITIES = {"aten::detach", "aten::alias", "aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"}
-STRIDED = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
-READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::allclose"}
-
-WHY_NO_VALUES = (
-    "the program is fixed before any data is seen, so Python cannot read a tensor's value (item(), float(), int(), bool(), tolist(), "
-    "numpy() or an `if` on a tensor). Choose between tensors with torch.where, and return what you want to look at as a metric"
-)
-WHY_NO_SIZES = (
-    "the size of its result depends on the data, and a program's shapes are fixed. Keep the full size and use a mask: "
-    "torch.where(mask, x, 0), or (loss * mask).sum() / mask.sum()"
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -134,7 +124,6 @@ class Recorder:
     _forward_nodes: dict[int, list[RecordedNode]] = field(default_factory=dict)  # by autograd sequence number
     _views: dict[tuple[Any, ...], RecordedNode] = field(default_factory=dict)  # by operator and arguments
     _finished: int | None = None  # sequence number of the autograd node whose results are there
-    _random_ids: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.fake_mode = FakeTensorMode()
@@ -149,7 +138,9 @@ class Recorder:
         tensor._tesser_value = value
         return tensor
 
-    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype, *, trainable: bool = False) -> FunctionalTensor:
+    def input(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype, *, trainable: bool = False
+    ) -> FunctionalTensor:
         """A tensor to run the step with, which is the program's input `name`. Call under the modes."""
         value = Value(dtype_name(dtype, f"tensor {name!r}"), list(shape), name=name, differentiable=trainable)
         functional = FunctionalTensor.to_functional(self.fake(shape, dtype, value))
@@ -183,8 +174,10 @@ class Recorder:
             )
         if tensor.requires_grad:
             raise CaptureError(
-                f"a tensor of shape {list(tensor.shape)} that needs a gradient is not a parameter of the model; make it one "
-                "(nn.Parameter in a module of the model) and give it to the optimizer, or call requires_grad_(False) on it",
+                f"a tensor of shape {list(tensor.shape)} that needs a gradient is not a parameter of the model; "
+                f"make it one "
+                "(nn.Parameter in a module of the model) and give it to the optimizer, or call "
+                "requires_grad_(False) on it",
                 source,
             )
         if tensor.layout is not torch.strided:
@@ -209,12 +202,14 @@ class Recorder:
                 constant.functional = FunctionalTensor(wrapper, mode)
         return constant.functional
 
-    def check_constants(self) -> None:
-        """Refuses a step that writes into a tensor the program does not keep."""
+    def check_constants(self, replaced: Sequence[Tensor] = ()) -> None:
+        """Refuses a step that writes into a tensor the program does not keep, or replaces it (`replaced`)."""
         for constant in self.constants.values():
-            if constant.functional is not None and self.value_of(constant.functional) is not constant.value:
+            changed = constant.functional is not None and self.value_of(constant.functional) is not constant.value
+            if changed or any(id(tensor) == id(constant.content) for tensor in replaced):
                 raise CaptureError(
-                    f"the step writes into a tensor of shape {list(constant.content.shape)} that is not part of the model, and the "
+                    f"the step writes into a tensor of shape {list(constant.content.shape)} that is not part of the "
+                    f"model, and the "
                     "change would be lost after the step; register it with register_buffer(name, tensor)",
                     constant.source,
                 )
@@ -226,7 +221,13 @@ class Recorder:
         return self._append(op, args, outputs, None, sequence=None, label=label)
 
     def _append(
-        self, op: str, args: list[Any], outputs: list[Value | None], source: str | None, sequence: int | None, label: str = ""
+        self,
+        op: str,
+        args: list[Any],
+        outputs: list[Value | None],
+        source: str | None,
+        sequence: int | None,
+        label: str = "",
     ) -> RecordedNode:
         node = RecordedNode(op, args, outputs, self.phase, len(self.nodes), micro_batch=self.micro_batch, label=label)
         for output in outputs:
@@ -260,7 +261,7 @@ class Recorder:
         if name in IDENTITIES:
             return self._rename(args[0])
         source = self.running_source()
-        self._refuse(func, name, args, kwargs, source)
+        refuse_unsupported(func, name, args, source)
         schema = func._schema
         given = self._in_schema_order(func, args, kwargs)
         given = [_on_processor(argument) for argument in given]
@@ -302,7 +303,7 @@ class Recorder:
         return (name, self.phase, self.micro_batch, *(tuple(arg) if isinstance(arg, list) else arg for arg in args))
 
     def _seen_view(self, key: tuple[Any, ...], out: Any) -> bool:
-        """Functionalization makes the views of a tensor again after each write; where nothing has changed, the first ones stay."""
+        """Functionalization makes views again after each write; where nothing has changed, the first ones stay."""
         node = self._views.get(key)
         if node is None:
             return False
@@ -313,7 +314,7 @@ class Recorder:
         return True
 
     def watch_backward(self, loss: Tensor) -> None:
-        """Call before a backward pass: what autograd runs between two of its nodes are sums of gradients, which belong to neither."""
+        """Call before a backward pass: what runs between two of autograd's nodes is a sum of gradients of neither."""
 
         def finish(sequence: int) -> Callable[..., None]:
             def hook(*gradients: Any) -> None:
@@ -347,7 +348,7 @@ class Recorder:
         candidates = self._forward_nodes.get(sequence, [])
         named_alike = [node for node in candidates if _base(node.op) in op]
         if not candidates:
-            # An in-place operator that needs its argument later copies it first, and the copy has taken the next number.
+            # An in-place operator that needs its argument later copies it first; the copy has taken the next number.
             named_alike = [node for node in self._forward_nodes.get(sequence + 1, []) if _base(node.op) in op]
         # Views made again come before the operator that needed them.
         computing = [node for node in candidates if not node.is_view]
@@ -361,50 +362,13 @@ class Recorder:
             return out
         return self.fake(tensor.shape, tensor.dtype, value)
 
-    def _refuse(self, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any], source: str | None) -> None:
-        base = name.split(".")[0]
-        if func.namespace not in ("aten", "tesser"):
-            raise CaptureError(
-                f"operator {name} is not supported: programs hold aten:: and tesser:: operators only. Write it with PyTorch's own operators", source
-            )
-        if base in READS_A_VALUE or torch.Tag.data_dependent_output in func.tags:
-            raise CaptureError(f"{base}: {WHY_NO_VALUES}", source)
-        if torch.Tag.dynamic_output_shape in func.tags and base != "aten::index" and base != "aten::index_put":
-            raise CaptureError(f"{base}: {WHY_NO_SIZES}", source)
-        if base == "aten::index" and any(
-            isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
-        ):
-            raise CaptureError(f"indexing with a boolean mask, x[mask]: {WHY_NO_SIZES}", source)
-        if base in STRIDED:
-            raise CaptureError(
-                f"{base} addresses memory by strides, which programs do not have; use slicing, view, expand, unfold or gather instead", source
-            )
-        if func._schema.is_mutable:
-            raise CaptureError(f"{name} changes a tensor in place and has no functional form; use the operator that returns a new tensor", source)
-        if torch.Tag.nondeterministic_seeded in func.tags and not (
-            func.namespace == "tesser" or base == "aten::_scaled_dot_product_flash_attention_for_cpu"
-        ):
-            raise CaptureError(
-                f"{base} draws random numbers in a way that has no counter-based form; use dropout, rand, randn, randint or bernoulli", source
-            )
-        if func.namespace == "tesser":
-            names = [argument.name for argument in func._schema.arguments]
-            if "id" in names:
-                position = names.index("id")
-                identifier = args[position] if position < len(args) else kwargs["id"]
-                if self.phase == "backward" and identifier not in self._random_ids:
-                    raise CaptureError(
-                        "random numbers are drawn while the backward pass recomputes the forward one (activation checkpointing around dropout), "
-                        "and would differ from the forward pass's; remove the checkpoint from this part of the model",
-                        source,
-                    )
-                self._random_ids.add(identifier)
-
     @staticmethod
     def _in_schema_order(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         given = list(args)
         for spec in func._schema.arguments[len(args) :]:
-            given.append(kwargs[spec.name] if spec.name in kwargs else spec.default_value if spec.has_default_value() else None)
+            given.append(
+                kwargs[spec.name] if spec.name in kwargs else spec.default_value if spec.has_default_value() else None
+            )
         return given
 
     def _argument(self, argument: Any, kind: str) -> Any:
@@ -416,7 +380,11 @@ class Recorder:
         if isinstance(argument, torch.dtype):
             return Enumerator("dtype", str(argument).removeprefix("torch."))
         if isinstance(argument, torch.memory_format):
-            return None if argument is torch.preserve_format else Enumerator("memory_format", str(argument).removeprefix("torch."))
+            return (
+                None
+                if argument is torch.preserve_format
+                else Enumerator("memory_format", str(argument).removeprefix("torch."))
+            )
         if isinstance(argument, (torch.device, torch.layout)):
             return None  # the processor, and strided memory, as the other devices and layouts are refused
         if isinstance(argument, int) and not isinstance(argument, bool) and kind in ("float", "Optional[float]"):
@@ -434,7 +402,10 @@ class Recorder:
                     outputs.append(None)
                 elif isinstance(tensor, Tensor):
                     if tensor.layout is not torch.strided:
-                        raise CaptureError(f"{name} gives a tensor with layout {tensor.layout}; use dense tensors (sparse=False)", source)
+                        raise CaptureError(
+                            f"{name} gives a tensor with layout {tensor.layout}; use dense tensors (sparse=False)",
+                            source,
+                        )
                     value = Value(dtype_name(tensor.dtype, f"the result of {name}", source), list(tensor.shape))
                     tensor._tesser_value = value
                     outputs.append(value)
@@ -461,13 +432,17 @@ class Recorder:
             number = 0 if name == "aten::zero" else args[1].scalar if isinstance(args[1], Value) else args[1]
             if number is None:
                 return False
-            self._append("aten::full", [out.shape, number, Enumerator("dtype", out.dtype)], outputs, source, self._sequence())
+            self._append(
+                "aten::full", [out.shape, number, Enumerator("dtype", out.dtype)], outputs, source, self._sequence()
+            )
             return True
         if name == "aten::copy":
             content = args[1]
             if content.dtype != out.dtype:
                 converted = out if content.shape == out.shape else Value(out.dtype, content.shape)
-                self._append("aten::_to_copy", [content, Enumerator("dtype", out.dtype)], [converted], source, self._sequence())
+                self._append(
+                    "aten::_to_copy", [content, Enumerator("dtype", out.dtype)], [converted], source, self._sequence()
+                )
                 content = converted
             if content.shape != out.shape:
                 self._append("aten::expand", [content, out.shape], outputs, source, self._sequence())

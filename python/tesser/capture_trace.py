@@ -1,4 +1,4 @@
-"""Runs a step, or a forward pass, under the recorder: micro-batches, gradients, clipping and update in the order a training loop has them."""
+"""Runs a step or forward pass under the recorder: micro-batches, gradients, clipping and update in a loop's order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from tesser import optimizers, recurrent
 from tesser.capture_error import CaptureError, SourceLines
 from tesser.capture_model import StateTensor, sharing_buffer, stand_ins
-from tesser.capture_recorder import WHY_NO_VALUES, Recorder, Value
+from tesser.capture_recorder import Recorder, Value
+from tesser.capture_refusals import WHY_NO_VALUES
 from tesser.program import Output
 from tesser.random import RandomMode
 from tesser.step import Step
@@ -34,13 +35,17 @@ class Trace:
 
     recorder: Recorder
     inputs: dict[str, Value] = field(default_factory=dict)
-    outputs: list[tuple[Output, Value]] = field(default_factory=list)  # loss, metrics or results; Output.value is still empty
+    outputs: list[tuple[Output, Value]] = field(
+        default_factory=list
+    )  # loss, metrics or results; Output.value is still empty
     changes: list[StateChange] = field(default_factory=list)
     updates: list[optimizers.ParameterUpdate] = field(default_factory=list)
     without_gradient: list[str] = field(default_factory=list)  # trainable parameters the loss does not depend on
 
 
-def trace_step(step: Step, states: list[StateTensor], updates: list[optimizers.ParameterUpdate], root: Path | None) -> Trace:
+def trace_step(
+    step: Step, states: list[StateTensor], updates: list[optimizers.ParameterUpdate], root: Path | None
+) -> Trace:
     with _tracing(step.model, states, root) as run:
         _trace_step(run, step, states, updates)
         return run.trace
@@ -66,6 +71,11 @@ class _Run:
     recorder: Recorder
     tensors: dict[str, Tensor]  # stand-ins of state and scalars, by name
     model: nn.Module
+    attributes: dict[tuple[nn.Module, str], Tensor]  # the modules' plain tensors before the step
+
+    def replaced_attributes(self) -> list[Tensor]:
+        """Plain tensors of modules in whose place the step has put another tensor."""
+        return [tensor for (module, name), tensor in self.attributes.items() if module.__dict__.get(name) is not tensor]
 
     def user(self, function: Callable[..., Any], *args: Any) -> Any:
         return _call_user(self.recorder.sources, function, *args)
@@ -115,9 +125,18 @@ def _tracing(model: nn.Module, states: list[StateTensor], root: Path | None) -> 
         enter(recorder.fake_mode)
         enter(recorder.dispatch_mode)
         enter(recorder.functional_mode)
-        run = _Run(trace, recorder, {}, model)
+        known = {id(state.tensor) for state in states}
+        attributes = {
+            (module, name): entry
+            for module in model.modules()
+            for name, entry in module.__dict__.items()
+            if isinstance(entry, Tensor) and id(entry) not in known
+        }
+        run = _Run(trace, recorder, {}, model, attributes)
         for state in states:
-            run.tensors[state.name] = run.input(state.name, state.tensor.shape, state.tensor.dtype, trainable=state.trainable)
+            run.tensors[state.name] = run.input(
+                state.name, state.tensor.shape, state.tensor.dtype, trainable=state.trainable
+            )
             run.tensors[state.name]._is_param = state.is_parameter
         enter(stand_ins(model, {id(state.tensor): run.tensors[state.name] for state in states}))
         enter(RandomMode(run.scalar("seed", torch.int64), run.scalar("step", torch.int64), guard=False))
@@ -166,9 +185,14 @@ def _trace_step(run: _Run, step: Step, states: list[StateTensor], updates: list[
             loss = loss / step.accumulate
         total = _plus(total, loss.detach())
         if index > 0 and metrics.keys() != totals.keys():
-            raise CaptureError(f"the metrics of micro-batch {index} are {sorted(metrics)}, those of the first {sorted(totals)}; return the same names always")
+            raise CaptureError(
+                f"the metrics of micro-batch {index} are {sorted(metrics)}, those of the first {sorted(totals)}; "
+                f"return the same names always"
+            )
         for name, metric in metrics.items():
-            totals[name] = _plus(totals.get(name), metric.detach() / step.accumulate if step.accumulate > 1 else metric.detach())
+            totals[name] = _plus(
+                totals.get(name), metric.detach() / step.accumulate if step.accumulate > 1 else metric.detach()
+            )
         recorder.phase = "backward"
         for position, gradient in enumerate(_gradients(run, loss, leaves)):
             if gradient is not None:
@@ -191,7 +215,7 @@ def _trace_step(run: _Run, step: Step, states: list[StateTensor], updates: list[
     for state in states:
         if current[state.name] is not trace.inputs[state.name]:
             trace.changes.append(StateChange(state.name, current[state.name]))
-    recorder.check_constants()
+    recorder.check_constants(run.replaced_attributes())
 
 
 def _plus(total: Tensor | None, term: Tensor) -> Tensor:
@@ -211,10 +235,14 @@ def _micro_batch(batch: Mapping[str, Tensor], index: int, count: int) -> dict[st
 def _checked_loss(run: _Run, result: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
     loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if not isinstance(loss, Tensor):
-        raise CaptureError(f"loss(model, batch) returned {type(loss).__name__}; return a scalar tensor, or (scalar tensor, metrics by name)")
+        raise CaptureError(
+            f"loss(model, batch) returned {type(loss).__name__}; return a scalar tensor, or (scalar tensor, metrics "
+            f"by name)"
+        )
     if loss.dim() != 0 or not loss.is_floating_point():
         raise CaptureError(
-            f"the loss is no scalar of a floating type but {loss.dtype} of shape {list(loss.shape)}; reduce it, with mean() or sum() for example"
+            f"the loss is no scalar of a floating type but {loss.dtype} of shape {list(loss.shape)}; reduce it, "
+            f"with mean() or sum() for example"
         )
     if not loss.requires_grad:
         raise CaptureError("the loss does not depend on any parameter that is trained")
@@ -223,22 +251,32 @@ def _checked_loss(run: _Run, result: Any) -> tuple[Tensor, Mapping[str, Tensor]]
     for name, metric in metrics.items():
         if not isinstance(metric, Tensor) or metric.dim() != 0:
             got = f"of shape {list(metric.shape)}" if isinstance(metric, Tensor) else type(metric).__name__
-            raise CaptureError(f"metric {name!r} is {got}; return a scalar tensor (mean() of it, or torch.tensor(number))")
+            raise CaptureError(
+                f"metric {name!r} is {got}; return a scalar tensor (mean() of it, or torch.tensor(number))"
+            )
     return loss, metrics
 
 
 def _gradients(run: _Run, loss: Tensor, leaves: list[Tensor]) -> tuple[Tensor | None, ...]:
     run.recorder.watch_backward(loss)
     try:
-        # torch.autograd.grad without its dispatch over function modes, which would switch those off for what the backward pass
-        # itself calls: recomputation of checkpoints, and backward functions of the user's own.
+        # torch.autograd.grad without its dispatch over function modes, which would switch those off for what the
+        # backward pass itself calls: recomputation of checkpoints, and backward functions of the user's own.
         return torch.autograd.graph._engine_run_backward(
-            (loss,), (torch.ones_like(loss),), False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
+            (loss,),
+            (torch.ones_like(loss),),
+            False,
+            False,
+            tuple(leaves),
+            allow_unreachable=True,
+            accumulate_grad=False,
         )
     except CaptureError:
         raise
     except Exception as error:
-        raise CaptureError(f"the backward pass fails: {error}", run.recorder.sources.of_traceback(error.__traceback__)) from error
+        raise CaptureError(
+            f"the backward pass fails: {error}", run.recorder.sources.of_traceback(error.__traceback__)
+        ) from error
 
 
 def _clipped(step: Step, gradients: list[Tensor | None]) -> list[Tensor | None]:
@@ -265,10 +303,13 @@ def _contents_after_forward(run: _Run, states: list[StateTensor]) -> dict[str, V
         owner = modules[prefix]
         tensor = run.tensors[state.name] if state.is_parameter else owner._buffers.get(own_name)
         if not isinstance(tensor, Tensor):
-            raise CaptureError(f"buffer {state.name!r} is removed or replaced by {type(tensor).__name__} in the step; keep it a tensor")
+            raise CaptureError(
+                f"buffer {state.name!r} is removed or replaced by {type(tensor).__name__} in the step; keep it a tensor"
+            )
         if tuple(tensor.shape) != tuple(state.tensor.shape) or tensor.dtype != state.tensor.dtype:
             raise CaptureError(
-                f"buffer {state.name!r} changes in the step from {state.tensor.dtype} of shape {list(state.tensor.shape)} to "
+                f"buffer {state.name!r} changes in the step from {state.tensor.dtype} of shape "
+                f"{list(state.tensor.shape)} to "
                 f"{tensor.dtype} of shape {list(tensor.shape)}; a program's shapes are fixed"
             )
         value = run.recorder.value_of(tensor)
@@ -276,7 +317,10 @@ def _contents_after_forward(run: _Run, states: list[StateTensor]) -> dict[str, V
         if value is not run.trace.inputs[state.name]:
             other = sharing_buffer(state, states)
             if other is not None:
-                raise CaptureError(f"{state.name!r} changes in the step and shares its memory with {other.name!r}; make one of them a clone()")
+                raise CaptureError(
+                    f"{state.name!r} changes in the step and shares its memory with {other.name!r}; make one of "
+                    f"them a clone()"
+                )
     return contents
 
 
@@ -293,7 +337,14 @@ def _record_update(run: _Run, update: optimizers.ParameterUpdate, gradient: Valu
         run.input(slot_name, slot.shape, slot.dtype)
         old.append(trace.inputs[slot_name])
     run.scalar(f"learning_rate/{update.group}", torch.float64)
-    arguments = [current[name], gradient, *old, trace.inputs[f"learning_rate/{update.group}"], trace.inputs["step"], *update.arguments]
+    arguments = [
+        current[name],
+        gradient,
+        *old,
+        trace.inputs[f"learning_rate/{update.group}"],
+        trace.inputs["step"],
+        *update.arguments,
+    ]
     new_parameter = Value(parameter.dtype, parameter.shape, name=f"{name}.new")
     new = [None if value is None else Value(value.dtype, value.shape, name=f"{value.name}.new") for value in old]
     recorder.add(update.operator, arguments, [new_parameter, *new], label=f"{name}/update")
@@ -312,10 +363,11 @@ def _trace_forward(run: _Run, step: Step) -> None:
     results = result if isinstance(result, Mapping) else {"result": result}
     for name, tensor in results.items():
         if not isinstance(tensor, Tensor):
-            raise CaptureError(f"forward(model, batch) returned {type(tensor).__name__} for {name!r}; return a tensor, or tensors by name")
+            raise CaptureError(
+                f"forward(model, batch) returned {type(tensor).__name__} for {name!r}; return a tensor, or tensors "
+                f"by name"
+            )
         run.trace.outputs.append((Output("result", "", str(name)), run.recorder.value_of(tensor)))
     if not results:
         raise CaptureError("forward(model, batch) returned no tensor")
-    run.recorder.check_constants()
-
-
+    run.recorder.check_constants(run.replaced_attributes())

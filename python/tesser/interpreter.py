@@ -3,7 +3,8 @@
     result = tesser.interpret("mnist.tesser", steps=20, batches=batches, seed=0)
     result.losses, result.state["conv1.weight"]
 
-Every node is one call of its operator through ``torch.ops`` on real tensors; ``tesser::`` operators run their reference implementations.
+Every node is one call of its operator through ``torch.ops`` on real tensors; ``tesser::`` operators run their reference
+implementations.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MEMORY_FORMATS = {
 
 @dataclass
 class Interpretation:
-    """What a run gave: by step, the loss and metrics; at its end, all state by name (tied names hold the same tensor once)."""
+    """What a run gave: by step, the loss and metrics; at its end, all state by name (tied tensors under one name)."""
 
     losses: list[float] = field(default_factory=list)
     metrics: list[dict[str, float]] = field(default_factory=list)
@@ -42,8 +43,8 @@ class Interpretation:
 class Interpreter:
     """A program with its state. Not thread-safe.
 
-    `state` holds every parameter, optimizer state, buffer and constant by name and may be changed between steps; the tensors it is made
-    with are not written to. `observe` is called with each node and its results as they are made.
+    `state` holds every parameter, optimizer state, buffer and constant by name and may be changed between steps; the
+    tensors it is made with are not written to. `observe` is called with each node and its results as they are made.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Interpreter:
 
     @staticmethod
     def open(directory: Path | str, file: str = STEP_FILE, **options: Any) -> Interpreter:
-        """The program of a ``.tesser`` directory with its stored state; `file` is ``forward.json`` for the forward program."""
+        """The program of a ``.tesser`` directory with its stored state; `file` may be ``forward.json``."""
         directory = Path(directory)
         program = Program.read(directory / file)
         return Interpreter(program, read_state(directory, program), **options)
@@ -119,7 +120,8 @@ class Interpreter:
                 tensor = batch[value.name]
                 if tensor.dtype != DTYPES[value.dtype] or list(tensor.shape) != value.shape:
                     raise ProgramError(
-                        f"batch {value.name!r} is {tensor.dtype} of shape {list(tensor.shape)}; the program takes {value.dtype} of shape {value.shape}"
+                        f"batch {value.name!r} is {tensor.dtype} of shape {list(tensor.shape)}; the program takes "
+                        f"{value.dtype} of shape {value.shape}"
                     )
                 values[value.name] = tensor
             elif value.role == "step":
@@ -127,7 +129,9 @@ class Interpreter:
             elif value.role == "seed":
                 values[value.name] = torch.tensor(self.seed, dtype=torch.int64)
             elif value.role == "learning_rate":
-                values[value.name] = torch.tensor(self._schedules[value.schedule].at(self.step_index), dtype=torch.float64)
+                values[value.name] = torch.tensor(
+                    self._schedules[value.schedule].at(self.step_index), dtype=torch.float64
+                )
         return values
 
 
@@ -181,7 +185,9 @@ class _Operator:
             self._function = torch.ops.aten.reshape.default  # a program's views are of shapes, not of memory
         positional = sum(not spec.kwarg_only for spec in specs)
         self._positional = [_prepared(argument) for argument in node.args[:positional]]
-        self._keywords = {spec.name: _prepared(argument) for spec, argument in zip(specs[positional:], node.args[positional:])}
+        self._keywords = {
+            spec.name: _prepared(argument) for spec, argument in zip(specs[positional:], node.args[positional:])
+        }
 
     def __call__(self, values: Mapping[str, Tensor]) -> list[Tensor | None]:
         positional = [_resolved(argument, values) for argument in self._positional]
@@ -215,25 +221,32 @@ def _resolved(argument: Any, values: Mapping[str, Tensor]) -> Any:
 def _check_results(node: Node, results: list[Tensor | None]) -> None:
     """The program's shapes and dtypes are what the operators really give."""
     if len(results) != len(node.out):
-        raise ProgramError(f"node {node.name!r}: {node.op} gave {len(results)} results; the program says {len(node.out)}")
+        raise ProgramError(
+            f"node {node.name!r}: {node.op} gave {len(results)} results; the program says {len(node.out)}"
+        )
     for expected, tensor in zip(node.out, results):
         if expected is None:
             continue
         if tensor is None or tensor.dtype != DTYPES[expected.dtype] or list(tensor.shape) != expected.shape:
             got = "nothing" if tensor is None else f"{tensor.dtype} of shape {list(tensor.shape)}"
             raise ProgramError(
-                f"node {node.name!r}: {node.op} gave {got} for {expected.name!r}; the program says {expected.dtype} of shape {expected.shape}"
+                f"node {node.name!r}: {node.op} gave {got} for {expected.name!r}; the program says {expected.dtype} "
+                f"of shape {expected.shape}"
             )
 
 
-def _initial(name: str, dtype: torch.dtype, shape: list[int], initial: str | None, state: Mapping[str, Tensor]) -> Tensor:
+def _initial(
+    name: str, dtype: torch.dtype, shape: list[int], initial: str | None, state: Mapping[str, Tensor]
+) -> Tensor:
     if name not in state:
         if initial == "zeros":
             return torch.zeros(shape, dtype=dtype)
         raise ProgramError(f"no initial value for {name!r}")
     tensor = state[name].detach()
     if tensor.dtype != dtype or list(tensor.shape) != shape:
-        raise ProgramError(f"{name!r} is {tensor.dtype} of shape {list(tensor.shape)}; the program says {dtype} of shape {shape}")
+        raise ProgramError(
+            f"{name!r} is {tensor.dtype} of shape {list(tensor.shape)}; the program says {dtype} of shape {shape}"
+        )
     return tensor
 
 

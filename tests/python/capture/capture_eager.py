@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import torch
-from tesser import schedules
-from tesser.random import RandomMode
-from tesser.step import Step
 from torch import Tensor
 from torch.optim import lr_scheduler
 
+from tesser import schedules
+from tesser.random import RandomMode
+from tesser.step import Step
 
-def train_eagerly(step: Step, batches: Iterable[Mapping[str, Tensor]], seed: int = 0, first_step: int = 0) -> tuple[list[float], list[dict[str, float]]]:
-    """Trains the step's own model as a user would write it, random numbers excepted; returns losses and metrics by step."""
+
+def train_eagerly(
+    step: Step, batches: Iterable[Mapping[str, Tensor]], seed: int = 0, first_step: int = 0
+) -> tuple[list[float], list[dict[str, float]]]:
+    """Trains the step's own model as a user would, random numbers excepted; returns losses and metrics by step."""
     for group in step.optimizer.param_groups:
         group["foreach"] = False
     losses, all_metrics = [], []
     for index, batch in enumerate(batches, start=first_step):
         if step.schedule is not None and not isinstance(step.schedule, lr_scheduler.LRScheduler):
-            for group, schedule in zip(step.optimizer.param_groups, schedules.for_groups(step.schedule, step.optimizer)):
+            for group, schedule in zip(
+                step.optimizer.param_groups, schedules.for_groups(step.schedule, step.optimizer)
+            ):
                 group["lr"] = schedule.at(index)
         step.optimizer.zero_grad()
         total, metrics = 0.0, {}
@@ -60,6 +65,8 @@ def batches_like(step: Step, count: int, seed: int = 1) -> list[dict[str, Tensor
             elif example.dtype is torch.bool:
                 batch[name] = torch.rand(example.shape, generator=generator) < 0.5
             else:
-                batch[name] = torch.randint(0, int(example.max()) + 1, example.shape, generator=generator, dtype=example.dtype)
+                batch[name] = torch.randint(
+                    0, int(example.max()) + 1, example.shape, generator=generator, dtype=example.dtype
+                )
         made.append(batch)
     return made

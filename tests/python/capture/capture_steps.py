@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from tesser import Step, schedules
 from torch import Tensor, nn
+
+from tesser import Step, schedules
 
 
 def _accuracy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -67,7 +68,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, time, width = x.shape
-        q, k, v = (part.view(batch, time, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            part.view(batch, time, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, time, width)
         x = x + self.drop(self.project(y))
         return x + self.drop(self.mlp(self.norm2(x)))
@@ -182,7 +185,10 @@ def in_place() -> Step:
         y = model(batch["x"])
         weight = torch.where(batch["keep"], 1.0, 0.0)
         lost = ((y - batch["y"]) ** 2).mean(1)
-        return (lost * weight).sum() / weight.sum().clamp(min=1), {"kept": batch["keep"].sum(), "largest": y.abs().amax()}
+        return (lost * weight).sum() / weight.sum().clamp(min=1), {
+            "kept": batch["keep"].sum(),
+            "largest": y.abs().amax(),
+        }
 
     return Step(
         model,
@@ -245,7 +251,11 @@ def up_down() -> Step:
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         y = model(batch["x"])
         chosen = y.gather(1, batch["index"][:, None]).squeeze(1)
-        loss = F.smooth_l1_loss(chosen, batch["y"]) + 0.1 * y.topk(2).values.std() + F.huber_loss(y.norm(dim=1), batch["y"])
+        loss = (
+            F.smooth_l1_loss(chosen, batch["y"])
+            + 0.1 * y.topk(2).values.std()
+            + F.huber_loss(y.norm(dim=1), batch["y"])
+        )
         return loss + 1e-3 * sum(weight.pow(2).sum() for weight in model.parameters()), {"spread": y.max() - y.min()}
 
     return Step(
@@ -265,7 +275,9 @@ class Noisy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + 0.1 * torch.randn_like(x) + 0.1 * torch.rand(x.shape)
-        x = F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], dropout_p=0.2 if self.training else 0.0)[:, 0]
+        x = F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], dropout_p=0.2 if self.training else 0.0)[
+            :, 0
+        ]
         x = F.alpha_dropout(F.selu(self.first(x)), 0.2, self.training)
         return self.second(x * torch.bernoulli(torch.full_like(x, 0.8)))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tesser
 import torch
 from capture_eager import batches_like, train_eagerly
 from capture_steps import STEPS, language_model
+
+import tesser
 from tesser.interpreter import Interpreter
 
 SEED = 11
@@ -21,7 +22,9 @@ def _model_state(step: tesser.Step) -> dict[str, torch.Tensor]:
 
 def _assert_state_equal(state: dict[str, torch.Tensor], step: tesser.Step) -> None:
     for name, expected in _model_state(step).items():
-        torch.testing.assert_close(state[name], expected.detach(), rtol=1e-4, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            state[name], expected.detach(), rtol=1e-4, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
     for name, parameter in step.model.named_parameters():
         for slot, expected in step.optimizer.state.get(parameter, {}).items():
             if slot != "step" and expected is not None:
@@ -84,7 +87,7 @@ def test_interpreter_reports_a_batch_of_another_shape(tmp_path: Path) -> None:
     step = language_model()
     tesser.capture(step, tmp_path / "step.tesser")
     interpreter = Interpreter.open(tmp_path / "step.tesser")
-    with pytest.raises(tesser.ProgramError, match="tokens.*int32.*takes int64"):
+    with pytest.raises(tesser.ProgramError, match=r"tokens.*int32.*takes int64"):
         interpreter.step({"tokens": step.batch["tokens"].int(), "targets": step.batch["targets"]})
     with pytest.raises(tesser.ProgramError, match="no 'targets'"):
         interpreter.step({"tokens": step.batch["tokens"]})

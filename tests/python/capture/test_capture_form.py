@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-import tesser
 import torch
 import torch.nn.functional as F
 from capture_steps import STEPS, language_model, lstm
 from safetensors.torch import load_file
-from tesser.program import Node, Program, Ref, refs_in
 from torch import Tensor, nn
+
+import tesser
+from tesser.program import Node, Program, Ref, refs_in
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,11 @@ def test_backward_nodes_name_their_forward_nodes(name: str, programs: dict[str, 
         if node.forward is not None:
             forward = by_name[node.forward]
             assert forward.phase == "forward"
-            assert (node.module, node.timestep, node.micro_batch) == (forward.module, forward.timestep, forward.micro_batch)
+            assert (node.module, node.timestep, node.micro_batch) == (
+                forward.module,
+                forward.timestep,
+                forward.micro_batch,
+            )
     pairs = {
         "aten::convolution_backward": "aten::convolution",
         "aten::native_batch_norm_backward": "aten::_native_batch_norm_legit_functional",
@@ -182,11 +187,17 @@ def test_roles_and_attributes_of_inputs(programs: dict[str, tesser.Captured]) ->
     assert outputs.isdisjoint({"scale", "frozen.weight", "unused.weight"})
     assert programs["in_place"].without_gradient == ["unused.weight", "unused.bias"]
     assert "seed" not in inputs  # nothing random in it
-    assert {output.name for output in programs["in_place"].program.outputs if output.role == "metric"} == {"kept", "largest"}
+    assert {output.name for output in programs["in_place"].program.outputs if output.role == "metric"} == {
+        "kept",
+        "largest",
+    }
 
     inputs = {value.name: value for value in programs["language_model"].program.inputs}
     assert inputs["embedding.weight"].aliases == ["head.weight"] and "head.weight" not in inputs
-    assert inputs["embedding.weight/exp_avg"].of == "embedding.weight" and inputs["embedding.weight/exp_avg"].initial == "zeros"
+    assert (
+        inputs["embedding.weight/exp_avg"].of == "embedding.weight"
+        and inputs["embedding.weight/exp_avg"].initial == "zeros"
+    )
     assert [inputs[f"learning_rate/{group}"].schedule for group in range(2)] == [0, 1]
     roles = [value.role for value in inputs.values()]
     order = ("parameter", "optimizer_state", "buffer", "batch", "step", "learning_rate", "seed", "constant")
@@ -206,7 +217,12 @@ def test_state_file_has_the_stored_values_and_no_others(tmp_path: Path) -> None:
     step = language_model()
     captured = tesser.capture(step, tmp_path / "step.tesser")
     stored = load_file(tmp_path / "step.tesser" / "state.safetensors")
-    needed = {value.name for program in (captured.program, captured.forward) for value in program.inputs if value.has_stored_value}
+    needed = {
+        value.name
+        for program in (captured.program, captured.forward)
+        for value in program.inputs
+        if value.has_stored_value
+    }
     assert set(stored) == needed
     assert torch.equal(stored["embedding.weight"], step.model.embedding.weight)
 
@@ -280,7 +296,9 @@ def test_equal_constants_are_stored_once() -> None:
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return (model(batch["x"]) * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor([1.0, 2.0, 3.0])).sum()
 
-    captured = tesser.capture(tesser.Step(model, loss, {"x": torch.randn(2, 3)}, torch.optim.SGD(model.parameters(), lr=0.1)))
+    captured = tesser.capture(
+        tesser.Step(model, loss, {"x": torch.randn(2, 3)}, torch.optim.SGD(model.parameters(), lr=0.1))
+    )
     assert [value.name for value in captured.program.inputs_of("constant")] == ["constant/0"]
     assert captured.state["constant/0"].tolist() == [1.0, 2.0, 3.0]
 
@@ -288,16 +306,22 @@ def test_equal_constants_are_stored_once() -> None:
 def test_names_avoid_the_models_own() -> None:
     model = nn.ModuleDict({"addmm": nn.Linear(3, 3, bias=False), "mean_1": nn.Linear(3, 3)})
     program = _program(
-        model, lambda m, b: m["addmm"](b["mm"]).mean() + m["mean_1"](b["mean"]).mean(), {"mm": torch.randn(2, 3), "mean": torch.randn(2, 3)}
+        model,
+        lambda m, b: m["addmm"](b["mm"]).mean() + m["mean_1"](b["mean"]).mean(),
+        {"mm": torch.randn(2, 3), "mean": torch.randn(2, 3)},
     )
-    names = [value.name for value in program.inputs] + [result.name for node in program.nodes for result in node.out if result]
+    names = [value.name for value in program.inputs] + [
+        result.name for node in program.nodes for result in node.out if result
+    ]
     assert len(names) == len(set(names))
 
 
 def test_a_model_on_the_meta_device_is_never_allocated() -> None:
     with torch.device("meta"):
         huge = nn.Sequential(nn.Linear(1 << 20, 1 << 20), nn.BatchNorm1d(1 << 20))
-        step = tesser.Step(huge, lambda m, b: m(b["x"]).mean(), {"x": torch.empty(4, 1 << 20)}, torch.optim.Adam(huge.parameters()))
+        step = tesser.Step(
+            huge, lambda m, b: m(b["x"]).mean(), {"x": torch.empty(4, 1 << 20)}, torch.optim.Adam(huge.parameters())
+        )
     captured = tesser.capture(step)
     assert captured.state is None
     assert captured.program.inputs[0].shape == [1 << 20, 1 << 20]

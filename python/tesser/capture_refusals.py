@@ -1,0 +1,63 @@
+"""Operators that cannot stand in a program, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from tesser.capture_error import CaptureError
+
+STRIDED = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
+READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::allclose"}
+
+WHY_NO_VALUES = (
+    "the program is fixed before any data is seen, so Python cannot read a tensor's value: with item(), float(), int(), "
+    "bool(), tolist(), numpy() or an `if` on a tensor. Choose between tensors with torch.where, and return what you want "
+    "to look at as a metric"
+)
+WHY_NO_SIZES = (
+    "the size of its result depends on the data, and a program's shapes are fixed. Keep the full size and use a mask: "
+    "torch.where(mask, x, 0), or (loss * mask).sum() / mask.sum()"
+)
+
+
+def refuse_unsupported(func: OpOverload, name: str, args: Sequence[Any], source: str | None) -> None:
+    """CaptureError when the operator has no place in a program."""
+    base = name.split(".")[0]
+    if func.namespace not in ("aten", "tesser"):
+        raise CaptureError(
+            f"operator {name} is not supported: programs hold aten:: and tesser:: operators only. "
+            "Write it with PyTorch's own operators",
+            source,
+        )
+    if base in READS_A_VALUE or torch.Tag.data_dependent_output in func.tags:
+        raise CaptureError(WHY_NO_VALUES, source)
+    if torch.Tag.dynamic_output_shape in func.tags and base != "aten::index" and base != "aten::index_put":
+        raise CaptureError(f"{base}: {WHY_NO_SIZES}", source)
+    if base == "aten::index" and any(
+        isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+    ):
+        raise CaptureError(f"indexing with a boolean mask, x[mask]: {WHY_NO_SIZES}", source)
+    if base in STRIDED:
+        raise CaptureError(
+            f"{base} addresses memory by strides, which programs do not have; "
+            "use slicing, view, expand, unfold or gather instead",
+            source,
+        )
+    if func._schema.is_mutable:
+        raise CaptureError(
+            f"{name} changes a tensor in place and has no functional form; use the operator that returns a new tensor",
+            source,
+        )
+    if torch.Tag.nondeterministic_seeded in func.tags and not (
+        func.namespace == "tesser" or base == "aten::_scaled_dot_product_flash_attention_for_cpu"
+    ):
+        raise CaptureError(
+            f"{base} draws random numbers in a way that has no counter-based form; "
+            "use dropout, rand, randn, randint or bernoulli",
+            source,
+        )
