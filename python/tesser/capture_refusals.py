@@ -15,9 +15,9 @@ STRIDED = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatte
 READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::allclose"}
 
 WHY_NO_VALUES = (
-    "the program is fixed before any data is seen, so Python cannot read a tensor's value: with item(), float(), int(), "
-    "bool(), tolist(), numpy() or an `if` on a tensor. Choose between tensors with torch.where, and return what you want "
-    "to look at as a metric"
+    "the program is fixed before any data is seen, so Python cannot read a tensor's value: with item(), float(), "
+    "int(), bool(), tolist(), numpy() or an `if` on a tensor. Choose between tensors with torch.where, and return what "
+    "you want to look at as a metric"
 )
 WHY_NO_SIZES = (
     "the size of its result depends on the data, and a program's shapes are fixed. Keep the full size and use a mask: "

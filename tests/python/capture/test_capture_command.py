@@ -48,6 +48,15 @@ def _capture(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder as the working directory of this process, for commands that need no process of their own."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "parts", raising=False)
+    return folder
+
+
 def test_a_step_file_becomes_a_program(folder: Path) -> None:
     done = _capture(folder, "step.py", "--json", "--", "width=16", "note=two words")
     assert done.returncode == 0, done.stderr
@@ -65,12 +74,12 @@ def test_a_step_file_becomes_a_program(folder: Path) -> None:
     assert interpreter.state["0.weight"].shape == (16, 4)
 
 
-def test_a_summary_is_printed_and_no_state_kept(folder: Path) -> None:
-    done = _capture(folder, "step.py", "-o", "plan.tesser", "--no-state", "--name", "planned")
-    assert done.returncode == 0, done.stderr
-    assert "plan.tesser  (without state: to plan only)" in done.stdout and "58" in done.stdout
-    assert not (folder / "plan.tesser" / "state.safetensors").exists()
-    assert tesser.Program.read(folder / "plan.tesser" / "program.json").name == "planned"
+def test_a_summary_is_printed_and_no_state_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert capture_command.main(["step.py", "-o", "plan.tesser", "--no-state", "--name", "planned"]) == 0
+    printed = capsys.readouterr().out
+    assert "plan.tesser  (without state: to plan only)" in printed and "58" in printed
+    assert not (here / "plan.tesser" / "state.safetensors").exists()
+    assert tesser.Program.read(here / "plan.tesser" / "program.json").name == "planned"
 
 
 @pytest.mark.parametrize(
@@ -90,31 +99,24 @@ def test_a_summary_is_printed_and_no_state_kept(folder: Path) -> None:
     ],
 )
 def test_wrong_use_ends_with_one_line_and_exit_code_2(
-    folder: Path,
-    text: str | None,
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    here: Path, text: str | None, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if text is not None:
-        (folder / "step.py").write_text(text)
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "parts", raising=False)
+        (here / "step.py").write_text(text)
     assert capture_command.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("tesser capture: ") and message in line
-    assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == ["parts.py", "step.py"]
+    assert sorted(path.name for path in here.iterdir() if path.name != "__pycache__") == ["parts.py", "step.py"]
 
 
-def test_a_refusal_names_the_line_in_the_imported_file(folder: Path) -> None:
-    (folder / "parts.py").write_text(
+def test_a_refusal_names_the_line_in_the_imported_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "parts.py").write_text(
         "def loss(model, batch):\n    y = model(batch['x'])\n    return y.mean() if y.sum() > 0 else y.sum()\n"
     )
-    done = _capture(folder, "step.py")
-    assert done.returncode == 2 and "parts.py:3: the program is fixed before any data is seen" in done.stderr
-    assert "torch.where" in done.stderr
+    assert capture_command.main(["step.py"]) == 2
+    message = capsys.readouterr().err
+    assert "parts.py:3: the program is fixed before any data is seen" in message
+    assert "torch.where" in message
 
 
 def test_gpt3_is_captured_without_being_allocated(folder: Path) -> None:
