@@ -1,12 +1,14 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
+#include <map>
 #include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include <malloc.h>
 #include <sched.h>
 
 #include <ATen/Context.h>
@@ -21,7 +23,7 @@
 #include "runtime/arena.h"
 #include "runtime/kernels.h"
 #include "runtime/passes/passes.h"
-#include "runtime/peak_memory.h"
+#include "runtime/passes/peak_memory.h"
 #include "runtime/step_allocator.h"
 
 namespace tesser::runtime {
@@ -34,6 +36,7 @@ using graph::Role;
 using graph::ValueId;
 
 constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kWarmUpSteps = 2;  // the first step records storages, and kernels build what they keep
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -41,12 +44,6 @@ int usable_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1U, std::thread::hardware_concurrency());
-}
-
-// Program as the kernels will run it. The caller's program stays as it is, for names and shapes.
-Program compiled_program(Program program, const ExecutorOptions& options) {
-  if (options.fuse) program = fuse_elementwise(std::move(program));
-  return schedule_updates(std::move(program));
 }
 
 }  // namespace
@@ -66,6 +63,8 @@ struct Executor::Impl {
   std::unordered_map<std::string, ValueId> inputs;  // by name
   std::unordered_map<std::string, ValueId> results;
   AllocationScript script;
+  std::vector<double> node_seconds;  // under options.profile, of all steps from the third on
+  std::int64_t steps_run = 0;
 
   ~Impl() {
     registers.clear();
@@ -74,6 +73,7 @@ struct Executor::Impl {
 
   Result<void> lay_out_state();
   Result<void> bind();
+  void run_timed(std::size_t index);
   Result<void> check_finite(NodeId id) const;
   Result<at::Tensor> state_tensor(const std::string& name, DType dtype, const Shape& shape) const;
 };
@@ -86,7 +86,7 @@ Result<void> Executor::Impl::lay_out_state() {
     bytes += aligned(std::max<std::int64_t>(program.value(id).bytes(), 1));
   }
   state_bytes = bytes;
-  predicted_peak_bytes = predict_peak_bytes(compiled);
+  predicted_peak_bytes = predict_step_memory(compiled).peak_bytes;
   // Address space is free; what a step turns out to need beyond the prediction must fit all the same.
   const std::int64_t capacity = bytes + 4 * std::max<std::int64_t>(predicted_peak_bytes, 1) + (std::int64_t{4} << 30);
   TESSER_ASSIGN_OR_RETURN(Arena reserved, Arena::reserve(static_cast<std::size_t>(capacity)));
@@ -136,6 +136,15 @@ Result<void> Executor::Impl::bind() {
   return {};
 }
 
+void Executor::Impl::run_timed(std::size_t index) {
+  const auto begin = std::chrono::steady_clock::now();
+  kernels[index](registers);
+  if (steps_run >= kWarmUpSteps) {
+    node_seconds.resize(kernels.size());
+    node_seconds[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+}
+
 Result<void> Executor::Impl::check_finite(NodeId id) const {
   const graph::Node& node = compiled.node(id);
   for (const ValueId output : node.outputs) {
@@ -171,7 +180,7 @@ Result<std::unique_ptr<Executor>> Executor::create(graph::Program program, const
   if (threads != at::get_num_threads()) at::set_num_threads(threads);
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->compiled = compiled_program(program, options);
+  impl->compiled = prepare(program, options.fuse);
   impl->program = std::move(program);
   for (const ValueId id : impl->program.inputs) impl->inputs.emplace(impl->program.value(id).name, id);
   for (const auto& result : impl->compiled.results) impl->results.emplace(result.name, result.value);
@@ -235,7 +244,11 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
     for (; running < static_cast<NodeId>(compiled.nodes.size()); ++running) {
       const auto index = static_cast<std::size_t>(running);
       self.script.begin_node(running);
-      self.kernels[index](self.registers);
+      if (self.options.profile) {
+        self.run_timed(index);
+      } else {
+        self.kernels[index](self.registers);
+      }
       if (self.options.check_nan) TESSER_RETURN_IF_ERROR(self.check_finite(running));
       self.script.end_node();
       for (const ValueId id : self.releases[index]) self.registers[static_cast<std::size_t>(id)].reset();
@@ -248,6 +261,7 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
   } catch (const std::exception& error) {
     return failed(describe(compiled.node(running)) + ": " + error.what());
   }
+  ++self.steps_run;
   for (const graph::StateOutput& output : self.copied_state) {
     self.registers[static_cast<std::size_t>(output.state)].copy_(self.registers[static_cast<std::size_t>(output.value)]);
   }
@@ -255,7 +269,10 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
   for (const auto& metric : compiled.metrics) {
     result.metrics.push_back(self.registers[static_cast<std::size_t>(metric.value)].item<double>());
   }
-  if (recorded) self.step_bytes = self.script.plan(*self.arena, static_cast<std::size_t>(self.state_bytes));
+  if (recorded) {
+    self.step_bytes = self.script.plan(*self.arena, static_cast<std::size_t>(self.state_bytes));
+    malloc_trim(0);  // the heap that the recorded step used is never needed again
+  }
   return result;
 }
 
@@ -271,6 +288,21 @@ Result<void> Executor::read_result(const std::string& name, const MutableTensorV
   const c10::InferenceMode guard;
   at::from_blob(target.data, target.shape, tensor.options()).copy_(tensor);
   return {};
+}
+
+std::vector<OperatorTime> Executor::profile() const {
+  std::map<std::string, OperatorTime> by_operator;
+  const std::int64_t steps = std::max<std::int64_t>(impl_->steps_run - kWarmUpSteps, 1);
+  for (std::size_t i = 0; i < impl_->node_seconds.size(); ++i) {
+    OperatorTime& time = by_operator[impl_->compiled.nodes[i].op];
+    time.op = impl_->compiled.nodes[i].op;
+    ++time.calls;
+    time.seconds += impl_->node_seconds[i] / static_cast<double>(steps);
+  }
+  std::vector<OperatorTime> times;
+  for (auto& [op, time] : by_operator) times.push_back(std::move(time));
+  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return times;
 }
 
 MemoryReport Executor::memory() const {

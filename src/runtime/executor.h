@@ -21,9 +21,17 @@ namespace tesser::runtime {
 
 struct ExecutorOptions {
   int threads = 0;         // 0: all processors this process may use
-  bool check_nan = false;  // stop at the first operator with a result that is not finite (inf or nan) while its inputs were
+  bool check_nan = false;  // stop at the first operator whose result holds a NaN
   bool fuse = true;        // run elementwise chains without writing their intermediates; same numbers
   bool choose_layout = true;
+  bool profile = false;    // measure each operator's time
+};
+
+// Time that the nodes of one operator took.
+struct OperatorTime {
+  std::string op;
+  std::int64_t calls = 0;  // a step
+  double seconds = 0;      // a step, on average over the steps after the first two
 };
 
 // Bytes of tensor storage, all for one step.
@@ -58,7 +66,7 @@ class Executor {
   MutableTensorView batch(const std::string& name);
 
   // Runs one step: `step` is the number of steps done before, `seed` the run's seed; learning rates come from the program's schedules.
-  // kFailed with the operator's name, module and source when a kernel fails, or a value is not finite under check_nan (state then is
+  // kFailed with the operator's name, module and source when a kernel fails, or a value is NaN under check_nan (state then is
   // partly updated and must not be saved).
   Result<StepResult> run(std::int64_t step, std::int64_t seed);
 
@@ -66,6 +74,9 @@ class Executor {
   Result<void> read_result(const std::string& name, const MutableTensorView& target) const;
 
   MemoryReport memory() const;
+
+  // Under ExecutorOptions::profile: operators by their time, longest first; empty before the third step.
+  std::vector<OperatorTime> profile() const;
 
  private:
   struct Impl;

@@ -101,10 +101,15 @@ TEST(Executor, TrainsAndRepeatsToTheBit) {
 TEST(Executor, FusionAndLayoutKeepTheNumbers) {
   const Trained plain = train({.threads = 1, .fuse = false, .choose_layout = false}, 4);
   const Trained fused = train({.threads = 1, .fuse = true, .choose_layout = false}, 4);
-  EXPECT_EQ(plain.losses, fused.losses);
-  EXPECT_EQ(plain.weight, fused.weight);
   const Trained laid_out = train({.threads = 1, .fuse = true, .choose_layout = true}, 4);
-  for (std::size_t i = 0; i < plain.weight.size(); ++i) EXPECT_NEAR(plain.weight[i], laid_out.weight[i], 1e-5);
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+    EXPECT_NEAR(plain.losses[i], fused.losses[i], 1e-6 * plain.losses[i]);
+    EXPECT_NEAR(plain.losses[i], laid_out.losses[i], 1e-5 * plain.losses[i]);
+  }
+  for (std::size_t i = 0; i < plain.weight.size(); ++i) {
+    EXPECT_NEAR(plain.weight[i], fused.weight[i], 1e-6);
+    EXPECT_NEAR(plain.weight[i], laid_out.weight[i], 1e-5);
+  }
 }
 
 TEST(Executor, NoStorageOutsideThePlanAfterTheFirstStep) {

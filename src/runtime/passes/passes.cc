@@ -9,6 +9,11 @@ using graph::kNone;
 using graph::NodeId;
 using graph::ValueId;
 
+graph::Program prepare(graph::Program program, bool fuse) {
+  if (fuse) program = fuse_elementwise(std::move(program));
+  return schedule_updates(std::move(program));
+}
+
 Uses::Uses(const graph::Program& program) : readers(program.values.size()), is_output(program.values.size(), false) {
   for (NodeId id = 0; id < static_cast<NodeId>(program.nodes.size()); ++id) {
     for (const ValueId value : graph::values_read(program.node(id))) {

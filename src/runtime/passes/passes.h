@@ -10,6 +10,9 @@
 
 namespace tesser::runtime {
 
+// The program as an executor runs it: all passes that its options ask for, in their order.
+graph::Program prepare(graph::Program program, bool fuse);
+
 // Puts every update (tesser::sgd, tesser::adam) as early as its gradient allows and after every other reader of the state it changes, so that
 // gradients live shortly and updates may be done in place.
 graph::Program schedule_updates(graph::Program program);
