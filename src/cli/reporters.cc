@@ -146,7 +146,7 @@ class LineReporter : public PeopleReporter {
 // For a terminal: one line that is drawn over and over, ten times a second at most.
 class BarReporter : public PeopleReporter {
  public:
-  ~BarReporter() override { finish(); }
+  ~BarReporter() override { leave_drawn(); }
 
   void stepped(const StepReport& report) override {
     time_.add(report.seconds);
@@ -166,16 +166,23 @@ class BarReporter : public PeopleReporter {
     erase();
     print_line(text);
   }
+  // The bar of the last step stays above the summary.
   void finish() override {
-    if (drawn_) {
+    if (last_report_.step > 0) {
       draw();
+    }
+    leave_drawn();
+  }
+
+ private:
+  void leave_drawn() {
+    if (drawn_) {
       std::fputc('\n', stdout);
       std::fflush(stdout);
       drawn_ = false;
     }
   }
 
- private:
   void erase() {
     if (drawn_) {
       std::fputs("\r\x1b[K", stdout);
