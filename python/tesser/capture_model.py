@@ -64,7 +64,8 @@ def _check_kind(name: str, tensor: Tensor) -> None:
         raise CaptureError(f"{name!r} has layout {tensor.layout}; use a dense tensor")
 
 
-def _storage(tensor: Tensor) -> int:
+def storage_of(tensor: Tensor) -> int:
+    """Identity of the memory a tensor lies in."""
     return tensor.untyped_storage()._cdata
 
 
@@ -73,7 +74,7 @@ def _refuse_shared_memory(states: list[StateTensor]) -> None:
     owners: dict[int, StateTensor] = {}
     for state in states:
         if state.is_parameter and state.tensor.numel() > 0:
-            other = owners.setdefault(_storage(state.tensor), state)
+            other = owners.setdefault(storage_of(state.tensor), state)
             if other is not state:
                 raise CaptureError(
                     f"parameters {other.name!r} and {state.name!r} share memory without being the same tensor; "
@@ -84,7 +85,7 @@ def _refuse_shared_memory(states: list[StateTensor]) -> None:
 def sharing_buffer(state: StateTensor, states: list[StateTensor]) -> StateTensor | None:
     """Another state tensor that lies in the same memory."""
     return next(
-        (other for other in states if other is not state and _storage(other.tensor) == _storage(state.tensor)), None
+        (other for other in states if other is not state and storage_of(other.tensor) == storage_of(state.tensor)), None
     )
 
 
@@ -94,7 +95,7 @@ def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: st
             f"{what} of the step must be a non-empty mapping of names to tensors, such as "
             f"{{'images': images, 'labels': labels}}"
         )
-    owners: dict[int, str] = {_storage(state.tensor): state.name for state in states}
+    owners: dict[int, str] = {storage_of(state.tensor): state.name for state in states}
     names = {name for state in states for name in (state.name, *state.aliases)}
     for name, tensor in batch.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
@@ -109,8 +110,8 @@ def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: st
             raise CaptureError(f"{what}[{name!r}] has layout {tensor.layout}; use a dense tensor")
         if tensor.requires_grad:
             raise CaptureError(f"{what}[{name!r}] needs a gradient; data does not, call detach() on it")
-        if tensor.numel() > 0 and owners.setdefault(_storage(tensor), name) != name:
-            other = owners[_storage(tensor)]
+        if tensor.numel() > 0 and owners.setdefault(storage_of(tensor), name) != name:
+            other = owners[storage_of(tensor)]
             raise CaptureError(
                 f"{what}[{name!r}] shares its memory with {other!r}; in the program each is a tensor of its own, so "
                 f"give each one: {name}.clone()"
@@ -144,6 +145,13 @@ def check_optimizer(step: Step, states: list[StateTensor]) -> None:
         )
     for state in by_tensor.values():
         state.trainable = state.tensor.requires_grad
+        if state.tensor._backward_hooks or state.tensor._post_accumulate_grad_hooks:
+            raise CaptureError(
+                f"{state.name!r} has a hook on its gradient, which a program does not run; clip with clip_norm or "
+                "clip_value of the step, and change gradients in the loss"
+            )
+    if step.optimizer._optimizer_step_pre_hooks or step.optimizer._optimizer_step_post_hooks:
+        raise CaptureError("the optimizer has hooks on its step, which a program does not run; remove them")
     if not any(state.trainable for state in states):
         raise CaptureError("no parameter of the model needs a gradient, so there is nothing to train")
 

@@ -21,6 +21,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tesser.capture_error import CaptureError, SourceLines
+from tesser.capture_model import storage_of
 from tesser.capture_refusals import WHY_NO_SIZES, refuse_unsupported
 from tesser.program import DTYPE_NAMES, Enumerator
 
@@ -114,7 +115,9 @@ class Recorder:
     """Everything recorded of one program. Set `phase` and `micro_batch` as the step goes on; not thread-safe."""
 
     sources: SourceLines
-    parameter_names: dict[int, str]  # by id of the model's own tensors, which must not be used directly
+    owners: dict[
+        int, str
+    ]  # by storage: parameters and batch tensors, which have stand-ins and must not be used directly
     current_timestep: Callable[[], tuple[str, int] | None]
     phase: str = "forward"
     micro_batch: int | None = None
@@ -165,11 +168,11 @@ class Recorder:
         if known is not None:
             return known
         source = self.running_source()
-        name = self.parameter_names.get(id(tensor))
-        if name is not None:
+        owner = self.owners.get(storage_of(tensor))
+        if owner is not None:
             raise CaptureError(
-                f"{name!r} of the model is used through a reference kept outside of the model's modules; "
-                "read it from the model that loss(model, batch) is given",
+                f"{owner} is used through a reference kept outside of the model's modules and the batch; "
+                "read it from the model and the batch that the function is given",
                 source,
             )
         if tensor.requires_grad:
@@ -419,6 +422,10 @@ class Recorder:
             return self.value_of(args[0])
         if name in ("aten::view", "aten::_unsafe_view", "aten::expand") and _same_kind(args[0], out):
             return self.value_of(args[0])
+        if name == "aten::_to_copy" and _same_kind(args[0], out):
+            return self.value_of(args[0])
+        if name == "aten::pow.Tensor_Scalar" and args[1] == 1 and _same_kind(args[0], out):
+            return self.value_of(args[0])  # of every derivative of a square
         if name == "aten::t":
             producer = self.value_of(args[0]).producer
             if producer is not None and producer.op == "aten::t":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tesser import optimizers, recurrent
 from tesser.capture_error import CaptureError, SourceLines
-from tesser.capture_model import StateTensor, sharing_buffer, stand_ins
+from tesser.capture_model import StateTensor, sharing_buffer, stand_ins, storage_of
 from tesser.capture_recorder import Recorder, Value
 from tesser.capture_refusals import WHY_NO_VALUES
 from tesser.program import Output
@@ -46,7 +46,7 @@ class Trace:
 def trace_step(
     step: Step, states: list[StateTensor], updates: list[optimizers.ParameterUpdate], root: Path | None
 ) -> Trace:
-    with _tracing(step.model, states, root) as run:
+    with _tracing(step.model, states, step.batch, root) as run:
         _trace_step(run, step, states, updates)
         return run.trace
 
@@ -55,7 +55,7 @@ def trace_forward(step: Step, states: list[StateTensor], root: Path | None) -> T
     modes = {module: module.training for module in step.model.modules()}
     step.model.eval()
     try:
-        with _tracing(step.model, states, root) as run, torch.no_grad():
+        with _tracing(step.model, states, step.forward_batch or step.batch, root) as run, torch.no_grad():
             _trace_forward(run, step)
             return run.trace
     finally:
@@ -107,10 +107,13 @@ def _call_user(sources: SourceLines, function: Callable[..., Any], *args: Any) -
 
 
 @contextmanager
-def _tracing(model: nn.Module, states: list[StateTensor], root: Path | None) -> Iterator[_Run]:
+def _tracing(
+    model: nn.Module, states: list[StateTensor], batch: Mapping[str, Tensor], root: Path | None
+) -> Iterator[_Run]:
     recorder = Recorder(
         sources=SourceLines(root, driver=__file__),
-        parameter_names={id(state.tensor): state.name for state in states},
+        owners={storage_of(tensor): f"batch[{name!r}]" for name, tensor in batch.items()}
+        | {storage_of(state.tensor): f"{state.name!r} of the model" for state in states if state.is_parameter},
         current_timestep=recurrent.current_timestep,
     )
     trace = Trace(recorder)
@@ -309,8 +312,8 @@ def _contents_after_forward(run: _Run, states: list[StateTensor]) -> dict[str, V
         if tuple(tensor.shape) != tuple(state.tensor.shape) or tensor.dtype != state.tensor.dtype:
             raise CaptureError(
                 f"buffer {state.name!r} changes in the step from {state.tensor.dtype} of shape "
-                f"{list(state.tensor.shape)} to "
-                f"{tensor.dtype} of shape {list(tensor.shape)}; a program's shapes are fixed"
+                f"{list(state.tensor.shape)} to {tensor.dtype} of shape {list(tensor.shape)}; "
+                "a program's shapes are fixed"
             )
         value = run.recorder.value_of(tensor)
         contents[state.name] = value

@@ -221,9 +221,27 @@ def test_trained_tensors_outside_the_model_are_refused() -> None:
 
 def test_a_parameter_kept_outside_the_modules_is_refused() -> None:
     model = nn.Linear(4, 4)
-    weight = model.weight
+    weight, transposed = model.weight, model.weight.detach().t()
     error = _refusal(_step(lambda m, b: m(b["x"]).mean() + weight.square().sum(), model))
     assert "'weight' of the model is used through a reference" in str(error)
+    error = _refusal(_step(lambda m, b: m(b["x"]).mean() + transposed.sum(), model))
+    assert "'weight' of the model is used through a reference" in str(error)
+
+
+def test_a_batch_tensor_that_is_not_the_given_one_is_refused() -> None:
+    x = torch.randn(6, 4)
+    error = _refusal(_step(lambda m, b: m(x[:2]).mean(), batch={"x": x}))
+    assert "batch['x'] is used through a reference" in str(error)
+
+
+def test_gradient_and_optimizer_hooks_are_refused() -> None:
+    model = nn.Linear(4, 4)
+    handle = model.weight.register_hook(lambda gradient: gradient * 2)
+    assert "'weight' has a hook on its gradient" in str(_refusal(_step(_mean, model)))
+    handle.remove()
+    step = _step(_mean, model)
+    step.optimizer.register_step_post_hook(lambda *arguments: None)
+    assert "hooks on its step" in str(_refusal(step))
 
 
 def test_a_change_of_a_tensor_that_is_no_buffer_is_refused() -> None:
