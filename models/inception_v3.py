@@ -24,6 +24,9 @@ class Config:
     channels: int = 3
     classes: int = 1000
     divisor: int = 1  # of every width
+    pools_35: tuple[int, ...] = (32, 64, 64)  # maps behind the pooling of each block on the 35x35 grid
+    maps_17: tuple[int, ...] = (128, 160, 160, 192)  # maps inside each block on the 17x17 grid
+    blocks_8: int = 2
     auxiliary_kernel: int = 5  # of the auxiliary classifier's second convolution: what its pooling leaves
     scales: bool = True  # batch normalisation learns scales
     dropout: float = 0.5
@@ -34,7 +37,9 @@ class Config:
 
 MODELS = {
     "inception_v3": {
-        "tiny": Config(batch=8, image=107, classes=10, divisor=16, auxiliary_kernel=1),
+        "tiny": Config(
+            batch=8, image=107, classes=10, divisor=16, pools_35=(32,), maps_17=(128,), blocks_8=1, auxiliary_kernel=1
+        ),
         "imagenet": Config(batch=32),
         "paper": Config(batch=32, classes=10, scales=False),
     }
@@ -196,17 +201,13 @@ class InceptionV3(nn.Module):
         )
         maps = width(192)
         blocks: list[Branches] = []
-        for make in (
-            lambda maps: _block_35(config, maps, 32),
-            lambda maps: _block_35(config, maps, 64),
-            lambda maps: _block_35(config, maps, 64),
-            lambda maps: _reduction_17(config, maps),
-            lambda maps: _block_17(config, maps, 128),
-            lambda maps: _block_17(config, maps, 160),
-            lambda maps: _block_17(config, maps, 160),
-            lambda maps: _block_17(config, maps, 192),
-        ):
-            blocks.append(make(maps))
+        for pool_maps in config.pools_35:
+            blocks.append(_block_35(config, maps, pool_maps))
+            maps = blocks[-1].outputs
+        blocks.append(_reduction_17(config, maps))
+        maps = blocks[-1].outputs
+        for inner in config.maps_17:
+            blocks.append(_block_17(config, maps, inner))
             maps = blocks[-1].outputs
         self.blocks = nn.Sequential(*blocks)
         self.auxiliary = nn.Sequential(
@@ -217,15 +218,11 @@ class InceptionV3(nn.Module):
             nn.Flatten(),
             nn.Linear(width(768), config.classes),
         )
-        blocks = []
-        for make in (
-            lambda maps: _reduction_8(config, maps),
-            lambda maps: _block_8(config, maps),
-            lambda maps: _block_8(config, maps),
-        ):
-            blocks.append(make(maps))
-            maps = blocks[-1].outputs
-        self.last_blocks = nn.Sequential(*blocks)
+        last_blocks = [_reduction_8(config, maps)]
+        for _ in range(config.blocks_8):
+            last_blocks.append(_block_8(config, last_blocks[-1].outputs))
+        maps = last_blocks[-1].outputs
+        self.last_blocks = nn.Sequential(*last_blocks)
         self.classifier = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Dropout(config.dropout), nn.Flatten(), nn.Linear(maps, config.classes)
         )

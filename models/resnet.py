@@ -29,7 +29,7 @@ class Config:
 def _sizes(blocks: tuple[int, ...], bottleneck: bool) -> dict[str, Config]:
     cifar = Config(32, blocks, bottleneck, image=32, small_stem=True, classes=10)
     return {
-        "tiny": Config(8, blocks if sum(blocks) < 10 else (2, 1, 1, 1), bottleneck, image=32, width=8, classes=10),
+        "tiny": Config(8, (2, 1), bottleneck, image=16, width=16, classes=10),
         "bench": cifar,
         "cifar": cifar,
         "imagenet": Config(32, blocks, bottleneck),

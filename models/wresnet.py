@@ -14,8 +14,8 @@ from models.resnet import Config, ResNet
 
 
 def _sizes(blocks: tuple[int, ...]) -> dict[str, Config]:
-    tiny = tuple(max(1, count // 6) for count in blocks)
-    sizes = {"tiny": Config(8, tiny, True, image=32, width=8, classes=10)}
+    tiny = tuple(max(1, count // 10) for count in blocks[1:3])
+    sizes = {"tiny": Config(8, tiny, True, image=16, width=16, classes=10)}
     for multiple in (4, 6, 8, 10):
         sizes[f"w{multiple}"] = Config(32, blocks, True, width=64 * multiple)
     return sizes
