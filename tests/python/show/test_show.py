@@ -1,0 +1,91 @@
+"""`tesser show` on the sample programs of tests/graph, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BINARY = Path(os.environ.get("TESSER_BINARY", ROOT / "build" / "release" / "bin" / "tesser"))
+PROGRAMS = ROOT / "tests" / "graph" / "programs"
+
+
+def show(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [str(BINARY), "show", *(str(word) for word in words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    program = tmp_path / "sample.tesser"
+    program.mkdir()
+    shutil.copy(PROGRAMS / "step.json", program / "program.json")
+    shutil.copy(PROGRAMS / "forward.json", program / "forward.json")
+    return program
+
+
+def test_graph_is_the_golden_print(directory: Path) -> None:
+    assert show(directory, "--graph").stdout == (PROGRAMS / "step.txt").read_text(encoding="utf-8")
+    forward = show(directory, "--graph", "--program", "forward").stdout
+    assert forward == (PROGRAMS / "forward.txt").read_text(encoding="utf-8")
+
+
+def test_summary_says_what_the_program_is(directory: Path) -> None:
+    outcome = show(directory)
+    assert outcome.returncode == 0
+    lines = [" ".join(line.split()) for line in outcome.stdout.splitlines()]
+    assert lines[0] == f'{directory}: step program sample "é"'
+    assert "parameters 152 in 2 tensors, 608 bytes; 80 of them frozen" in lines
+    assert "batch images float32[4, 1, 28, 28], labels int64[4]" in lines
+    assert "nodes 12 (9 forward, 1 backward, 1 clip, 1 update)" in lines
+    assert any(line.startswith("(all) 152 12 ") for line in lines)
+    assert any(line.startswith("conv 72 3 ") for line in lines)
+
+
+def test_json_agrees_with_the_summary(directory: Path) -> None:
+    summary = json.loads(show(directory, "--json").stdout)
+    assert summary["parameters"] == 152
+    assert summary["trainable_parameters"] == 72
+    assert summary["nodes"] == {"forward": 9, "backward": 1, "clip": 1, "update": 1}
+    assert sum(summary["operators"].values()) == 12
+    assert summary["modules"][0]["path"] == "" and summary["modules"][0]["nodes"] == 12
+    memory = summary["memory"]
+    assert memory["peak_bytes"] == memory["state_bytes"] + memory["arena_bytes"]
+    assert memory["arena_bytes"] >= memory["live_bytes"] > 0
+
+
+def test_memory_names_the_fullest_node(directory: Path) -> None:
+    output = show(directory, "--memory", "--program", "forward").stdout
+    assert "memory is fullest at node 2 of 2" in output
+    assert "%mm = aten::mm(%features, %t)" in output
+    assert "160 bytes  mm  float32[4, 10]  aten::mm in head" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing.tesser"], "missing.tesser: no such file"),
+        (["--program", "both"], "--program: both not in"),
+        (["--graph", "--json"], "excludes"),
+    ],
+)
+def test_wrong_usage_and_input_exit_with_2(directory: Path, words: list[str], message: str) -> None:
+    outcome = show(*words) if words[0].endswith(".tesser") else show(directory, *words)
+    assert outcome.returncode == 2
+    assert message in outcome.stderr
+    assert outcome.stdout == ""
+
+
+def test_a_damaged_program_is_one_clear_error(directory: Path) -> None:
+    file = directory / "program.json"
+    file.write_text(file.read_text(encoding="utf-8").replace('"%split.0"', '"%split.7"'), encoding="utf-8")
+    outcome = show(directory)
+    assert outcome.returncode == 2
+    assert outcome.stderr == (
+        f'tesser show: error: {file}: node mean: reads "%split.7", which no input or earlier node defines\n'
+    )
