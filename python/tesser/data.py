@@ -10,9 +10,10 @@ _STREAM = 0xFFFFFFFF
 
 
 def order(seed: int, epoch: int, samples: int) -> np.ndarray:
-    """Returns the permutation of ``range(samples)`` in which ``tesser train --seed SEED`` visits the samples of an epoch (from 0), int64.
+    """Returns the permutation of ``range(samples)``, int64, in which ``tesser train --seed SEED`` visits an epoch.
 
-    Batch b of size B takes elements ``b * B`` to ``b * B + B - 1``; elements that do not fill a batch are left out of the epoch.
+    Epochs count from 0. Batch b of size B takes elements ``b * B`` to ``b * B + B - 1``; elements that do not fill a
+    batch are left out of the epoch.
     """
     permutation = list(range(samples))
     words = philox.words(2 * max(samples - 1, 0), seed, epoch, _STREAM).astype(np.uint64)

@@ -18,7 +18,8 @@ constexpr const char* kExamples = R"(
 Examples:
   tesser generate gpt.tesser --weights run1 --vocabulary data --prompt "ROMEO:" --length 400 --temperature 0.8
 
-The forward program takes tokens int64[B, S] and gives logits [B, S, V]. The vocabulary is {"characters": "..."}: token i is the i-th character.)";
+The forward program takes tokens int64[B, S] and gives logits [B, S, V].
+The vocabulary is {"characters": "..."}: token i is the i-th character.)";
 
 struct Arguments {
   ForwardArguments forward;

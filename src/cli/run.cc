@@ -12,7 +12,8 @@ Examples:
   tesser run mnist.tesser --weights run1 --input images.npy -o logits.safetensors
   tesser run mnist.tesser --weights weights.safetensors --input batch.safetensors -o logits.safetensors
 
-The input is one batch of the forward program: a data directory, a .safetensors file with the batch values under their names, or a .npy file where there is one value.)";
+The input is one batch of the forward program: a data directory, a .safetensors file with the batch values under
+their names, or a .npy file where there is one value.)";
 
 struct Arguments {
   ForwardArguments forward;

@@ -18,8 +18,9 @@ Examples:
   tesser train gpt.tesser --data shakespeare --steps 2000 --checkpoint run1 --every 200
   tesser train gpt.tesser --data shakespeare --steps 4000 --checkpoint run1 --resume
 
-The data directory holds NAME.npy, NAME.safetensors or NAME.bin with NAME.json for each batch value NAME of the program (docs/formats/data.md). Ctrl-C
-finishes the step and writes a checkpoint where --checkpoint was given; the exit code is then 1, as of any run that did not reach its end.)";
+The data directory holds NAME.npy, NAME.safetensors or NAME.bin with NAME.json for each batch value NAME of the
+program (docs/formats/data.md). Ctrl-C finishes the step and writes a checkpoint where --checkpoint was given; the
+exit code is then 1, as of any run that did not reach its end.)";
 
 struct Arguments {
   runtime::TrainOptions options;

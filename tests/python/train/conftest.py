@@ -50,7 +50,13 @@ def tesser_environment() -> dict[str, str]:
 
 def run_tesser(*words: object, **options: object) -> Outcome:
     done = subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=SECONDS, env=tesser_environment(), check=False, **options
+        command(*words),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=tesser_environment(),
+        check=False,
+        **options,
     )
     events = [json.loads(line) for line in done.stdout.splitlines()] if "--json" in words else []
     return Outcome(done.returncode, done.stdout, done.stderr, events)

@@ -1,4 +1,4 @@
-"""Every way in which a user's input or machine can be wrong: one clear message, the documented exit code, nothing lost."""
+"""What can be wrong with a user's input or machine: one clear message, the documented exit code, nothing lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ BAD_INPUT = {
         spoil(lambda directory: [np.save(path, np.load(path)[:7]) for path in directory.glob("*.npy")]),
         ["images.npy: has 7 samples, too few for one batch of 8"],
     ),
-    "no array": (spoil(lambda directory: (directory / "images.npy").write_text("hello")), ["images.npy: not a .npy file"]),
+    "no array": (
+        spoil(lambda directory: (directory / "images.npy").write_text("hello")),
+        ["images.npy: not a .npy file"],
+    ),
     "truncated array": (
         spoil(lambda directory: os.truncate(directory / "images.npy", 500)),
         ["images.npy: truncated .npy file: the header promises 1032 bytes"],
@@ -148,7 +151,7 @@ def test_check_nan_names_the_sample_that_is_not_a_number(classifier: Path, tmp_p
 
 
 def test_check_nan_names_the_first_operator(programs: Path, tmp_path: Path) -> None:
-    # A learning rate that makes the weights overflow: the inputs are finite, some operator's result is the first that is not.
+    # A learning rate that makes the weights overflow: the inputs are finite, some operator's result is not.
     program = tmp_path / "wild.tesser"
     shutil.copytree(programs / "plain.tesser", program)
     text = (program / "program.json").read_text()
@@ -226,7 +229,9 @@ def test_checkpoints_of_another_run(programs: Path, classifier: Path, data: Path
         assert contents(tmp_path / "run" / "step-00000002") == before
         return run.errors
 
-    assert "holds the checkpoints of an earlier run (step-00000002); add --resume" in refused(classifier, data / "train")
+    assert "holds the checkpoints of an earlier run (step-00000002); add --resume" in refused(
+        classifier, data / "train"
+    )
     assert "was written by another program" in refused(programs / "plain.tesser", data / "train", "--resume")
     assert "was written with other data" in refused(classifier, data / "check", "--resume")
     assert "was written with seed 0, not 3" in refused(classifier, data / "train", "--resume", "--seed", 3)
@@ -246,7 +251,9 @@ def test_bad_weights(programs: Path, classifier: Path, data: Path, tmp_path: Pat
     assert run.code == 2 and "part.safetensors: has no '" in run.errors
     save_file({"input.weight": np.zeros((16, 7), np.float32)}, tmp_path / "shape.safetensors")
     run = run_tesser(*words, tmp_path / "shape.safetensors")
-    assert run.code == 2 and "'input.weight' is float32[16, 7], program 'classifier' expects float32[16, 6]" in run.errors
+    assert (
+        run.code == 2 and "'input.weight' is float32[16, 7], program 'classifier' expects float32[16, 6]" in run.errors
+    )
     (tmp_path / "noise.safetensors").write_bytes(b"\xff" * 100)
     run = run_tesser(*words, tmp_path / "noise.safetensors")
     assert run.code == 2 and "noise.safetensors" in run.errors

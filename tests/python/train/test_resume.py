@@ -37,7 +37,9 @@ def finish(process: subprocess.Popen) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def unbroken(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], dict[str, bytes]]:
+def unbroken(
+    classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[float], dict[str, bytes]]:
     directory = tmp_path_factory.mktemp("unbroken")
     run = train(classifier, data / "train", "--steps", STEPS, "--checkpoint", directory, "--every", EVERY)
     assert run.code == 0, run.errors

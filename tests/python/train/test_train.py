@@ -40,7 +40,16 @@ def test_losses_are_those_of_pytorch_over_the_documented_order(programs: Path, d
 
 def test_events(classifier: Path, data: Path, tmp_path: Path) -> None:
     run = train(
-        classifier, data / "train", "--epochs", 2, "--evaluate", data / "check", "--checkpoint", tmp_path / "run", "--every", 4
+        classifier,
+        data / "train",
+        "--epochs",
+        2,
+        "--evaluate",
+        data / "check",
+        "--checkpoint",
+        tmp_path / "run",
+        "--every",
+        4,
     )
     assert run.code == 0, run.errors
     assert [event["event"] for event in run.events if event["event"] != "checkpoint"] == (
@@ -91,7 +100,9 @@ def test_evaluate_agrees_with_the_run_and_with_pytorch(programs: Path, data: Pat
     exported = run_tesser("export", tmp_path / "run", "-o", weights)
     assert exported.code == 0, exported.errors
     for source in (tmp_path / "run", tmp_path / "run" / "step-00000010", weights):
-        evaluated = run_tesser("evaluate", program, "--weights", source, "--data", data / "check", "--threads", 1, "--json")
+        evaluated = run_tesser(
+            "evaluate", program, "--weights", source, "--data", data / "check", "--threads", 1, "--json"
+        )
         assert evaluated.code == 0, evaluated.errors
         assert evaluated.events[0]["results"] == results
     people = run_tesser("evaluate", program, "--weights", weights, "--data", data / "check")
@@ -112,7 +123,9 @@ def test_evaluate_agrees_with_the_run_and_with_pytorch(programs: Path, data: Pat
 def test_run_writes_the_results_of_one_batch(programs: Path, data: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    images, labels = (torch.from_numpy(np.load(data / "check" / f"{name}.npy"))[:BATCH] for name in ("images", "labels"))
+    images, labels = (
+        torch.from_numpy(np.load(data / "check" / f"{name}.npy"))[:BATCH] for name in ("images", "labels")
+    )
     save_file({"images": images, "labels": labels}, tmp_path / "batch.safetensors")
     output = tmp_path / "results.safetensors"
     run = run_tesser("run", programs / "plain.tesser", "--input", tmp_path / "batch.safetensors", "-o", output)
@@ -139,7 +152,18 @@ def test_a_tied_model_trains_generates_and_goes_back_to_pytorch(programs: Path, 
     model = language_step().model
     model.load_state_dict(load_file(weights), strict=True)
 
-    words = ("generate", program, "--weights", tmp_path / "run", "--vocabulary", text, "--prompt", "abc", "--threads", 1)
+    words = (
+        "generate",
+        program,
+        "--weights",
+        tmp_path / "run",
+        "--vocabulary",
+        text,
+        "--prompt",
+        "abc",
+        "--threads",
+        1,
+    )
     likeliest = run_tesser(*words, "--length", 30, "--temperature", 0)
     assert likeliest.code == 0, likeliest.errors
     characters = "\n abcdeé"

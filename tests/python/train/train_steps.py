@@ -13,7 +13,7 @@ CHARACTERS = 8
 
 
 class Classifier(nn.Module):
-    """Has what a checkpoint must keep: optimizer state, running statistics, and random numbers that depend on the step."""
+    """Has what a checkpoint must keep: optimizer state, running statistics, random numbers that depend on the step."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
