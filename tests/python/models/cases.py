@@ -60,9 +60,8 @@ class Case:
         return step
 
     def samples(self, steps: int) -> dict[str, Tensor]:
-        options = {name: value for name, value in (self.options or {}).items() if name == "batch"}
-        size = len(next(iter(models.load(self.model, "tiny", **options).batch.values())))
-        drawn = models.data(self.model, "tiny", samples=steps * size, seed=1)
+        size = len(next(iter(self.step().batch.values())))
+        drawn = models.data(self.model, "tiny", samples=steps * size, seed=1, **(self.options or {}))
         return {name: self._converted(tensor) for name, tensor in drawn.items()}
 
     def _converted(self, tensor: Tensor) -> Tensor:
@@ -114,7 +113,7 @@ def _pairs(model: str) -> dict[str, Case]:
     switching = model in SWITCHING_MODELS
     factor = 0.1 if switching else 1.0
     optimizers = {
-        "sgd": _made(SGD, lr=1e-3 * factor, momentum=0.9),
+        "sgd": _made(SGD, lr=1e-5 if model == "inception_v3" else 1e-3 * factor, momentum=0.9),
         "adam": _made(Adam, lr=3e-4 * factor, eps=EPS),
         "adamw": _made(AdamW, lr=3e-4 * factor, eps=EPS),
     }
@@ -132,7 +131,7 @@ CASES = {
     "gpt-groups-accumulate": Case("gpt", _two_groups, {"accumulate": 2, "clip_norm": 1.0}),
     "gru_lm-adam": Case("gru_lm", _made(Adam, lr=1e-3, eps=EPS)),
     "inception_v3-dampening": Case(
-        "inception_v3", _made(SGD, lr=5e-5, momentum=0.9, dampening=0.3), switching=True
+        "inception_v3", _made(SGD, lr=1e-5, momentum=0.9, dampening=0.3), switching=True
     ),
     "llama-adamw-cosine": Case("llama", _made(AdamW, lr=1e-3, eps=EPS), {"schedule": Cosine(1e-3, 1e-5, 15)}),
     "lstm_lm-sgd-clip-norm": Case("lstm_lm", _made(SGD, lr=0.5), {"clip_norm": 0.25}),
@@ -149,13 +148,13 @@ CASES = {
     "resnet50-nesterov": Case(
         "resnet50", _made(SGD, lr=5e-4, momentum=0.9, nesterov=True, weight_decay=0.1), switching=True
     ),
-    "rnn-adam-amsgrad": Case("rnn", _made(Adam, lr=1e-3, eps=EPS, amsgrad=True)),
+    "rnn-adam-amsgrad": Case("rnn", _made(Adam, lr=1e-3, eps=EPS, betas=(0.9, 0.6), amsgrad=True)),
     "unet-clip-value": Case("unet", _made(SGD, lr=0.02, momentum=0.9), {"clip_value": 0.01}),
     "vgg16-linear": Case(
         "vgg16", _made(SGD, lr=2e-3, momentum=0.9), {"schedule": Linear(2e-3, 0.1, 1.0, 10)}, switching=True
     ),
     "vit-adamw-amsgrad-warmup": Case(
-        "vit", _made(AdamW, lr=1e-3, eps=EPS, amsgrad=True), {"schedule": warmup_cosine(1e-3, 5, 20)}
+        "vit", _made(AdamW, lr=1e-3, eps=EPS, betas=(0.9, 0.6), amsgrad=True), {"schedule": warmup_cosine(1e-3, 5, 20)}
     ),
     "wresnet50-step-decay": Case(
         "wresnet50", _made(SGD, lr=1e-3), {"schedule": StepDecay(1e-3, every=7, factor=0.5)}, switching=True

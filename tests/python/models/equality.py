@@ -66,17 +66,18 @@ def train_with_pytorch(step: tesser.Step, samples: Mapping[str, Tensor]) -> Run:
 
 def train_with_interpreter(program: Path, step: tesser.Step, samples: Mapping[str, Tensor]) -> Run:
     """The program node by node in PyTorch: tells a fault of capture from one of the runtime."""
-    result = tesser.interpret(program, STEPS, batches(step, samples), seed=SEED)
+    parts = batches(step, samples)
+    result = tesser.interpret(program, len(parts), parts, seed=SEED)
     state = dict(result.state)
     for value in tesser.Program.read(program / "program.json").inputs:
         state |= dict.fromkeys(value.aliases or (), state.get(value.name))
     return Run(result.losses, state)
 
 
-def train_with_tesser(program: Path, data: Path, checkpoint: Path, threads: int = 1) -> Run:
+def train_with_tesser(program: Path, data: Path, checkpoint: Path, threads: int = 1, steps: int = STEPS) -> Run:
     """The tesser command: train with a checkpoint at the end, and export."""
-    command = [binary(), "train", program, "--data", data, "--steps", STEPS, "--no-shuffle", "--seed", SEED]
-    lines = _output_of([*command, "--threads", threads, "--json", "--checkpoint", checkpoint, "--every", STEPS]).splitlines()
+    command = [binary(), "train", program, "--data", data, "--steps", steps, "--no-shuffle", "--seed", SEED]
+    lines = _output_of([*command, "--threads", threads, "--json", "--checkpoint", checkpoint, "--every", steps]).splitlines()
     losses = [event["loss"] for event in map(json.loads, lines) if event["event"] == "step"]
     weights = checkpoint.parent / f"{checkpoint.name}.safetensors"
     _output_of([binary(), "export", checkpoint, "-o", weights])
