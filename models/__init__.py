@@ -6,10 +6,10 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor
 
 from models.assembly import configure, draw
+from tesser.step import Step
 
 _FILES = {
     "alexnet": "alexnet",

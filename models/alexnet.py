@@ -1,7 +1,7 @@
 """AlexNet in its one-tower form (Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014).
 
-``imagenet`` is the form of 61,100,840 parameters known from PyTorch. ``paper`` is what the RDMA paper's 176.42 MB in 16 variables
-come to exactly: 384 maps in the fourth convolution, the first one unpadded, and ten classes.
+``imagenet`` is the form of 61,100,840 parameters known from PyTorch. ``paper`` is what the RDMA paper's 176.42 MB in 16
+variables come to exactly: 384 maps in the fourth convolution, the first one unpadded, and ten classes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, image_fields, image_loss
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,13 @@ fields = image_fields
 
 def step(size: str = "tiny", *, model: str = "alexnet", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, options,
-        build=AlexNet, fields=fields, loss=image_loss,
-        optimizer="momentum", learning_rate=0.01, optimizer_options={"weight_decay": 5e-4},
+        MODELS[model],
+        size,
+        options,
+        build=AlexNet,
+        fields=fields,
+        loss=image_loss,
+        optimizer="momentum",
+        learning_rate=0.01,
+        optimizer_options={"weight_decay": 5e-4},
     )

@@ -1,7 +1,7 @@
 """How a model file's pieces become a step: sizes, sample fields, module, loss and optimizer.
 
-Every model file holds ``MODELS``, the sizes of each model it defines as configurations (frozen dataclasses with a ``batch`` among their fields);
-``fields(config)``, what one sample consists of; and ``step(size, ...)``.
+Every model file holds ``MODELS``, the sizes of each model it defines as configurations (frozen dataclasses with a
+``batch`` among their fields); ``fields(config)``, what one sample consists of; and ``step(size, ...)``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ IGNORED = -100  # target without a loss: the default ignore_index of PyTorch's c
 class Field:
     """One named tensor of a sample: its shape and dtype, and how random samples of it are drawn.
 
-    kind: ``normal`` (standard normal numbers), ``index`` (integers from 0 up to ``high`` - 1), ``masked_index`` (indices of
-    which about six in seven are IGNORED, at least one in each sample kept) or ``prefix`` (true up to a random length).
+    kind: ``normal`` (standard normal numbers), ``index`` (integers from 0 up to ``high`` - 1), ``masked_index``
+    (indices of which about six in seven are IGNORED, at least one in each sample kept) or ``prefix`` (true up to a
+    random length).
     """
 
     shape: tuple[int, ...]
@@ -94,9 +95,10 @@ def assemble(
 ) -> Step:
     """The step of one size of a model.
 
-    ``options`` may override any field of the size's configuration, and may hold ``optimizer`` (a name of OPTIMIZERS, or a function from the
-    module to an optimizer), ``learning_rate``, ``optimizer_options`` (its further arguments), ``device`` (``cpu`` for the sizes tiny and bench; otherwise
-    ``meta``, which allocates nothing), ``seed`` of the initial parameters, and any field of tesser.Step.
+    ``options`` may override any field of the size's configuration, and may hold ``optimizer`` (a name of OPTIMIZERS, or
+    a function from the module to an optimizer), ``learning_rate``, ``optimizer_options`` (its further arguments),
+    ``device`` (``cpu`` for the sizes tiny and bench; otherwise ``meta``, which allocates nothing), ``seed`` of the
+    initial parameters, and any field of tesser.Step.
     """
     options = dict(options)
     config = configure(sizes, size, options)

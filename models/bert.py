@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import Field, Fields, assemble
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,13 @@ def loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 def step(size: str = "tiny", *, model: str = "bert", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, {"clip_norm": 1.0, **options},
-        build=BERT, fields=fields, loss=loss,
-        optimizer="adamw", learning_rate=1e-4, optimizer_options={"weight_decay": 0.01},
+        MODELS[model],
+        size,
+        {"clip_norm": 1.0, **options},
+        build=BERT,
+        fields=fields,
+        loss=loss,
+        optimizer="adamw",
+        learning_rate=1e-4,
+        optimizer_options={"weight_decay": 0.01},
     )

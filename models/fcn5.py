@@ -1,6 +1,7 @@
 """Fully connected networks: FCN-5 of the RDMA paper, and the benchmark's mlp.
 
-The paper gives 204.47 MB in ten variables. An input of 784, four layers of 4096 and ten classes have exactly these, so that is its shape here.
+The paper gives 204.47 MB in ten variables. An input of 784, four layers of 4096 and ten classes have exactly these, so
+that is its shape here.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import Field, Fields, assemble
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,14 @@ class Config:
 
 
 MODELS = {
-    "fcn5": {"tiny": Config(batch=16, inputs=48, width=96, classes=10), "paper": Config(batch=32, inputs=784, width=4096, classes=10)},
-    "mlp": {"tiny": Config(batch=16, inputs=64, width=64, classes=64), "bench": Config(batch=64, inputs=1024, width=1024, classes=1024)},
+    "fcn5": {
+        "tiny": Config(batch=16, inputs=48, width=96, classes=10),
+        "paper": Config(batch=32, inputs=784, width=4096, classes=10),
+    },
+    "mlp": {
+        "tiny": Config(batch=16, inputs=64, width=64, classes=64),
+        "bench": Config(batch=64, inputs=1024, width=1024, classes=1024),
+    },
 }
 
 
@@ -53,6 +60,12 @@ def step(size: str = "tiny", *, model: str = "fcn5", **options: Any) -> Step:
     optimizer = "adamw" if model == "mlp" else "sgd"
     learning_rate = 1e-3 if model == "mlp" else 1e-2
     return assemble(
-        MODELS[model], size, options,
-        build=FullyConnected, fields=fields, loss=loss, optimizer=optimizer, learning_rate=learning_rate,
+        MODELS[model],
+        size,
+        options,
+        build=FullyConnected,
+        fields=fields,
+        loss=loss,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
     )

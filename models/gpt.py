@@ -1,7 +1,8 @@
-"""GPT: learned positions, layer normalisation before each part, attention over the past, GELU; the head shares the embedding unless ``tied=False``.
+"""GPT: learned positions, layer normalisation before each part, attention over the past, GELU; the head shares the
+embedding unless ``tied=False``.
 
-Sizes from nano to the 175 billion parameters of GPT-3 (table 2.1 of Brown et al., 2020). Dropout is on the embedding and on what each part adds; the attention's
-probabilities have none, as with today's fused attention.
+Sizes from nano to the 175 billion parameters of GPT-3 (table 2.1 of Brown et al., 2020). Dropout is on the embedding
+and on what each part adds; the attention's probabilities have none, as with today's fused attention.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, token_fields, token_loss
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,12 @@ def step(size: str = "tiny", *, model: str = "gpt", **options: Any) -> Step:
         return torch.optim.AdamW(decayed_groups(module, 0.1), lr=learning_rate, betas=(0.9, 0.95))
 
     return assemble(
-        MODELS[model], size, {"learning_rate": learning_rate, **options},
-        build=GPT, fields=fields, loss=token_loss, optimizer=adamw, learning_rate=learning_rate,
+        MODELS[model],
+        size,
+        {"learning_rate": learning_rate, **options},
+        build=GPT,
+        fields=fields,
+        loss=token_loss,
+        optimizer=adamw,
+        learning_rate=learning_rate,
     )

@@ -1,7 +1,8 @@
-"""Inception-v3 (Szegedy et al., "Rethinking the Inception architecture for computer vision", 2016) with its auxiliary classifier.
+"""Inception-v3 (Szegedy et al., "Rethinking the Inception architecture for computer vision", 2016) with its auxiliary
+classifier.
 
-``paper`` is the RDMA paper's: 92.90 MB in 196 variables are ten classes and batch normalisation without scales (94 + 2 convolutions with a
-weight and a shift each, two classifiers with two variables each).
+``paper`` is the RDMA paper's: 92.90 MB in 196 variables are ten classes and batch normalisation without scales (94 + 2
+convolutions with a weight and a shift each, two classifiers with two variables each).
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, image_fields
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,8 @@ def _block_8(config: Config, inputs: int) -> Branches:
 
 
 class InceptionV3(nn.Module):
-    """images [B, channels, image, image] -> logits [B, classes]; with the auxiliary classifier's logits beside them in training."""
+    """images [B, channels, image, image] -> logits [B, classes]; with the auxiliary classifier's logits beside them in
+    training."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -244,7 +246,13 @@ def loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 def step(size: str = "tiny", *, model: str = "inception_v3", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, options,
-        build=InceptionV3, fields=fields, loss=loss,
-        optimizer="momentum", learning_rate=0.01, optimizer_options={"weight_decay": 4e-5},
+        MODELS[model],
+        size,
+        options,
+        build=InceptionV3,
+        fields=fields,
+        loss=loss,
+        optimizer="momentum",
+        learning_rate=0.01,
+        optimizer_options={"weight_decay": 4e-5},
     )

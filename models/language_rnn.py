@@ -1,7 +1,8 @@
-"""LSTM and GRU language models: embedding, recurrent layers with dropout around and between them, projection to the vocabulary.
+"""LSTM and GRU language models: embedding, recurrent layers with dropout around and between them, projection to the
+vocabulary.
 
-``medium`` and ``large`` are the sizes of Zaremba et al., "Recurrent neural network regularization" (2014). The RDMA paper's LSTM and GRU, which
-have no embedding, are sizes of models/rnn.py.
+``medium`` and ``large`` are the sizes of Zaremba et al., "Recurrent neural network regularization" (2014). The RDMA
+paper's LSTM and GRU, which have no embedding, are sizes of models/rnn.py.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, token_fields, token_loss
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,12 @@ fields = token_fields
 def step(size: str = "tiny", *, model: str = "lstm_lm", **options: Any) -> Step:
     options = options if size == "bench" else {"clip_norm": 5.0, **options}
     return assemble(
-        MODELS[model], size, options,
-        build=RecurrentLanguageModel, fields=fields, loss=token_loss, optimizer="adamw", learning_rate=1e-3,
+        MODELS[model],
+        size,
+        options,
+        build=RecurrentLanguageModel,
+        fields=fields,
+        loss=token_loss,
+        optimizer="adamw",
+        learning_rate=1e-3,
     )

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, token_fields, token_loss
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,13 @@ fields = token_fields
 
 def step(size: str = "tiny", *, model: str = "llama", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, {"clip_norm": 1.0, **options},
-        build=Llama, fields=fields, loss=token_loss,
-        optimizer="adamw", learning_rate=3e-4, optimizer_options={"betas": (0.9, 0.95), "weight_decay": 0.1},
+        MODELS[model],
+        size,
+        {"clip_norm": 1.0, **options},
+        build=Llama,
+        fields=fields,
+        loss=token_loss,
+        optimizer="adamw",
+        learning_rate=3e-4,
+        optimizer_options={"betas": (0.9, 0.95), "weight_decay": 0.1},
     )

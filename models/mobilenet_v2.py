@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, image_fields, image_loss
+from tesser.step import Step
 
 # Expansion, maps, blocks, stride of the first block: table 2 of the paper.
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -28,7 +28,9 @@ class Config:
 
 MODELS = {
     "mobilenet_v2": {
-        "tiny": Config(batch=8, image=32, stem=8, last=64, stages=((1, 8, 1, 1), (6, 8, 2, 2), (6, 16, 2, 2)), classes=10),
+        "tiny": Config(
+            batch=8, image=32, stem=8, last=64, stages=((1, 8, 1, 1), (6, 8, 2, 2), (6, 16, 2, 2)), classes=10
+        ),
         "imagenet": Config(batch=32),
     }
 }
@@ -43,7 +45,8 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups
 
 
 class InvertedResidual(nn.Module):
-    """[B, inputs, H, W] -> [B, outputs, H / stride, W / stride]; inside, ``expansion`` times as many maps as the input."""
+    """[B, inputs, H, W] -> [B, outputs, H / stride, W / stride]; inside, ``expansion`` times as many maps as the
+    input."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -90,7 +93,13 @@ fields = image_fields
 
 def step(size: str = "tiny", *, model: str = "mobilenet_v2", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, options,
-        build=MobileNetV2, fields=fields, loss=image_loss,
-        optimizer="momentum", learning_rate=0.045, optimizer_options={"weight_decay": 4e-5},
+        MODELS[model],
+        size,
+        options,
+        build=MobileNetV2,
+        fields=fields,
+        loss=image_loss,
+        optimizer="momentum",
+        learning_rate=0.045,
+        optimizer_options={"weight_decay": 4e-5},
     )

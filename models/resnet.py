@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, image_fields, image_loss
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,12 @@ fields = image_fields
 def step(size: str = "tiny", *, model: str = "resnet18", **options: Any) -> Step:
     bench = size == "bench"
     return assemble(
-        MODELS[model], size, options,
-        build=ResNet, fields=fields, loss=image_loss,
+        MODELS[model],
+        size,
+        options,
+        build=ResNet,
+        fields=fields,
+        loss=image_loss,
         optimizer="adamw" if bench else "momentum",
         learning_rate=1e-3 if bench else 0.1,
         optimizer_options=None if bench else {"weight_decay": 1e-4},

@@ -1,8 +1,9 @@
 """RNN of the Tofu paper: L layers of H LSTM units over a sequence of vectors, each classified.
 
-The paper does not say how wide the input is. 512 gives its memory (weights, gradients and one history) within 1% for every L and H. The number of
-classes is not known either; it hardly counts. The sizes ``lstm`` and ``gru`` are the RDMA paper's: 35.93 and 27.92 MB in 14 and 11
-variables (weights of input and state, and a bias, for each gate) are one layer of 1024 over vectors of 1024, with 1000 classes. PyTorch keeps a second bias.
+The paper does not say how wide the input is. 512 gives its memory (weights, gradients and one history) within 1% for
+every L and H. The number of classes is not known either; it hardly counts. The sizes ``lstm`` and ``gru`` are the RDMA
+paper's: 35.93 and 27.92 MB in 14 and 11 variables (weights of input and state, and a bias, for each gate) are one layer
+of 1024 over vectors of 1024, with 1000 classes. PyTorch keeps a second bias.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import Field, Fields, assemble
 from models.language_rnn import CELLS
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,7 @@ MODELS = {
         "tiny": Config(8, layers=3, hidden=32, inputs=16, sequence=6, classes=10),
         "lstm": Config(32, layers=1, hidden=1024, inputs=1024, classes=1000),
         "gru": Config(32, layers=1, hidden=1024, inputs=1024, classes=1000, cell="gru"),
-        **{
-            f"{layers}x{hidden}k": Config(512, layers, hidden * 1024)
-            for layers in (6, 8, 10)
-            for hidden in (4, 6, 8)
-        },
+        **{f"{layers}x{hidden}k": Config(512, layers, hidden * 1024) for layers in (6, 8, 10) for hidden in (4, 6, 8)},
     }
 }
 
@@ -70,6 +67,12 @@ def loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 def step(size: str = "tiny", *, model: str = "rnn", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, options,
-        build=RNN, fields=fields, loss=loss, optimizer="momentum", learning_rate=0.01,
+        MODELS[model],
+        size,
+        options,
+        build=RNN,
+        fields=fields,
+        loss=loss,
+        optimizer="momentum",
+        learning_rate=0.01,
     )

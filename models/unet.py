@@ -1,4 +1,5 @@
-"""U-Net (Ronneberger et al., 2015) as published: unpadded convolutions, the contracting path's maps cropped and set beside the expanding path's."""
+"""U-Net (Ronneberger et al., 2015) as published: unpadded convolutions, the contracting path's maps cropped and set
+beside the expanding path's."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import Field, Fields, assemble
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,13 @@ def loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
 
 def step(size: str = "tiny", *, model: str = "unet", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, options,
-        build=UNet, fields=fields, loss=loss,
-        optimizer="sgd", learning_rate=0.01, optimizer_options={"momentum": 0.99},
+        MODELS[model],
+        size,
+        options,
+        build=UNet,
+        fields=fields,
+        loss=loss,
+        optimizer="sgd",
+        learning_rate=0.01,
+        optimizer_options={"momentum": 0.99},
     )

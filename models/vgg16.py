@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, image_fields, image_loss
+from tesser.step import Step
 
 _STAGES = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))  # width in units of the first stage's, convolutions
 
@@ -75,7 +75,13 @@ fields = image_fields
 
 def step(size: str = "tiny", *, model: str = "vgg16", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, options,
-        build=VGG16, fields=fields, loss=image_loss,
-        optimizer="momentum", learning_rate=0.01, optimizer_options={"weight_decay": 5e-4},
+        MODELS[model],
+        size,
+        options,
+        build=VGG16,
+        fields=fields,
+        loss=image_loss,
+        optimizer="momentum",
+        learning_rate=0.01,
+        optimizer_options={"weight_decay": 5e-4},
     )

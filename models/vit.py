@@ -1,4 +1,5 @@
-"""Vision Transformer (Dosovitskiy et al., 2021): patches as tokens behind a class token, learned positions, normalisation first."""
+"""Vision Transformer (Dosovitskiy et al., 2021): patches as tokens behind a class token, learned positions,
+normalisation first."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tesser.step import Step
 from torch import Tensor, nn
 
 from models.assembly import assemble, image_fields, image_loss
+from tesser.step import Step
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,13 @@ fields = image_fields
 
 def step(size: str = "tiny", *, model: str = "vit", **options: Any) -> Step:
     return assemble(
-        MODELS[model], size, {"clip_norm": 1.0, **options},
-        build=VisionTransformer, fields=fields, loss=image_loss,
-        optimizer="adamw", learning_rate=1e-3, optimizer_options={"weight_decay": 0.1},
+        MODELS[model],
+        size,
+        {"clip_norm": 1.0, **options},
+        build=VisionTransformer,
+        fields=fields,
+        loss=image_loss,
+        optimizer="adamw",
+        learning_rate=1e-3,
+        optimizer_options={"weight_decay": 0.1},
     )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tesser.step import Step
-
 from models.assembly import assemble, image_fields, image_loss
 from models.resnet import Config, ResNet
+from tesser.step import Step
 
 
 def _sizes(blocks: tuple[int, ...]) -> dict[str, Config]:
@@ -33,7 +32,13 @@ fields = image_fields
 def step(size: str = "tiny", *, model: str = "wresnet50", **options: Any) -> Step:
     """``width=64 * W`` gives any other multiple W."""
     return assemble(
-        MODELS[model], size, options,
-        build=ResNet, fields=fields, loss=image_loss,
-        optimizer="momentum", learning_rate=0.1, optimizer_options={"weight_decay": 1e-4},
+        MODELS[model],
+        size,
+        options,
+        build=ResNet,
+        fields=fields,
+        loss=image_loss,
+        optimizer="momentum",
+        learning_rate=0.1,
+        optimizer_options={"weight_decay": 1e-4},
     )

@@ -1,6 +1,8 @@
-"""Turns MNIST's idx files under data/ into the arrays that `tesser train` reads: data/train (8,500 images) and data/check (1,500).
+"""Turns MNIST's idx files under data/ into the arrays that `tesser train` reads: data/train (8,500 images) and
+data/check (1,500).
 
-The 10,000 images are MNIST's test set. Its first half is easier than its second, so of every twenty images the first three are held back to check.
+The 10,000 images are MNIST's test set. Its first half is easier than its second, so of every twenty images the first
+three are held back to check.
 """
 
 import gzip
@@ -13,7 +15,8 @@ DATA = Path(__file__).parent / "data"
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The uint8 array of an idx file: two zero bytes, element type 8, number of dimensions, big-endian sizes, elements."""
+    """The uint8 array of an idx file: two zero bytes, element type 8, number of dimensions, big-endian sizes,
+    elements."""
     content = gzip.decompress(path.read_bytes())
     zero, element_type, dimensions = struct.unpack_from(">HBB", content)
     if zero != 0 or element_type != 8:

@@ -1,7 +1,9 @@
-"""The training of step.py by PyTorch itself, in the same order of the images and with the same dropout as `tesser train`.
+"""The training of step.py by PyTorch itself, in the same order of the images and with the same dropout as `tesser
+train`.
 
-Prints the events of docs/formats/events.md that a comparison needs, one JSON object a line. Images a second are measured in an epoch of its own behind the
-training, with PyTorch's own dropout: the one made from tesser's numbers is a slow reference in Python.
+Prints the events of docs/formats/events.md that a comparison needs, one JSON object a line. Images a second are
+measured in an epoch of its own behind the training, with PyTorch's own dropout: the one made from tesser's numbers is a
+slow reference in Python.
 """
 
 import argparse
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from step import step
+
 from tesser.data import order
 from tesser.random import RandomMode
 

@@ -1,9 +1,10 @@
 """A small convolutional network for handwritten digits: everything one training step is made of."""
 
-import tesser
 import torch
-from tesser.schedules import OneCycle
 from torch import nn
+
+import tesser
+from tesser.schedules import OneCycle
 
 EPOCHS = 10
 TRAINED, BATCH = 8500, 50

@@ -1,4 +1,5 @@
-"""Turns tinyshakespeare.txt into tokens, one a character: data/train (the first nine tenths) and data/check, each with its vocabulary."""
+"""Turns tinyshakespeare.txt into tokens, one a character: data/train (the first nine tenths) and data/check, each with
+its vocabulary."""
 
 import json
 from pathlib import Path

@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
-import tesser
 import torch
-from tesser.schedules import warmup_cosine
 from torch import nn
 from torch.nn import functional
+
+import tesser
+from tesser.schedules import warmup_cosine
 
 SEQUENCE, BATCH, STEPS = 64, 16, 1800
 WIDTH, HEADS, LAYERS = 128, 4, 4
@@ -15,7 +16,8 @@ VOCABULARY = Path(__file__).parent / "data" / "train" / "vocabulary.json"
 
 
 class Block(nn.Module):
-    """[B, S, WIDTH] -> [B, S, WIDTH]: attention over the past, then a feed-forward network, each added to what comes in."""
+    """[B, S, WIDTH] -> [B, S, WIDTH]: attention over the past, then a feed-forward network, each added to what comes
+    in."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,5 @@
-"""The steps whose training is compared with PyTorch's: every model with every optimizer, and every option of an optimizer and of a step."""
+"""The steps whose training is compared with PyTorch's: every model with every optimizer, and every option of an
+optimizer and of a step."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tesser
 import torch
-from tesser.schedules import Cosine, Linear, OneCycle, StepDecay, warmup_cosine
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, lr_scheduler
 
 import models
+import tesser
+from tesser.schedules import Cosine, Linear, OneCycle, StepDecay, warmup_cosine
 from tests.python.models.equality import TOLERANCES, Tolerance
 
-# Where a gradient is zero but for rounding (the bias of attention's keys), Adam's quotient is noise unless eps is well above it.
+# Where a gradient is zero but for rounding (the bias of attention's keys), Adam's quotient is noise unless eps is well
+# above it.
 EPS = 1e-5
 
 # See Case.switching.
@@ -24,11 +26,13 @@ SWITCHING = Tolerance(loss=1e-5, relative=1e-4, absolute=1e-5)
 
 @dataclass(frozen=True)
 class Case:
-    """A model in its size tiny; `optimizer` makes the optimizer of its module, `options` go to models.load, `change` is applied to the step.
+    """A model in its size tiny; `optimizer` makes the optimizer of its module, `options` go to models.load, `change` is
+    applied to the step.
 
-    `switching` is for deep networks of convolutions with ReLU. Where the input of a ReLU is zero but for rounding, its derivative is 0 in one run and 1 in
-    the other; batch normalisation makes more of that in every step, until two right runs have little in common. The shifts of the batch normalisations start at 2.5 there, so
-    that few inputs lie near zero, and the tolerance is that of SWITCHING.
+    `switching` is for deep networks of convolutions with ReLU. Where the input of a ReLU is zero but for rounding, its
+    derivative is 0 in one run and 1 in the other; batch normalisation makes more of that in every step, until two right
+    runs have little in common. The shifts of the batch normalisations start at 2.5 there, so that few inputs lie near
+    zero, and the tolerance is that of SWITCHING.
     """
 
     model: str
@@ -108,7 +112,6 @@ SWITCHING_MODELS = (
 )  # fmt: skip
 
 
-
 def _pairs(model: str) -> dict[str, Case]:
     switching = model in SWITCHING_MODELS
     factor = 0.1 if switching else 1.0
@@ -183,7 +186,11 @@ CASES = {
             lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=20, cycle_momentum=False)
         ),
     ),
-    "mlp-clip-both": Case("mlp", _made(AdamW, lr=1e-3, eps=EPS), {"clip_value": 0.003, "clip_norm": 0.05, "clip_norm_type": 1.0}),
+    "mlp-clip-both": Case(
+        "mlp",
+        _made(AdamW, lr=1e-3, eps=EPS),
+        {"clip_value": 0.003, "clip_norm": 0.05, "clip_norm_type": 1.0},
+    ),
     "mlp-dampening": Case("mlp", _made(SGD, lr=0.02, momentum=0.9, dampening=0.3)),
     "mlp-sgd-maximize": Case("mlp", _made(SGD, lr=1e-3, momentum=0.5, maximize=True)),
     "fcn5-float64": Case("fcn5", _made(Adam, lr=1e-3, eps=EPS), dtype=torch.float64),

@@ -1,4 +1,5 @@
-"""Trains one step by tesser and by PyTorch from the same state, on the same data and random numbers, and compares them (docs/exactness.md)."""
+"""Trains one step by tesser and by PyTorch from the same state, on the same data and random numbers, and compares them
+(docs/exactness.md)."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tesser
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+import tesser
 from tests.python.capture.capture_eager import train_eagerly
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,7 +78,9 @@ def train_with_interpreter(program: Path, step: tesser.Step, samples: Mapping[st
 def train_with_tesser(program: Path, data: Path, checkpoint: Path, threads: int = 1, steps: int = STEPS) -> Run:
     """The tesser command: train with a checkpoint at the end, and export."""
     command = [binary(), "train", program, "--data", data, "--steps", steps, "--no-shuffle", "--seed", SEED]
-    lines = _output_of([*command, "--threads", threads, "--json", "--checkpoint", checkpoint, "--every", steps]).splitlines()
+    lines = _output_of(
+        [*command, "--threads", threads, "--json", "--checkpoint", checkpoint, "--every", steps]
+    ).splitlines()
     losses = [event["loss"] for event in map(json.loads, lines) if event["event"] == "step"]
     weights = checkpoint.parent / f"{checkpoint.name}.safetensors"
     _output_of([binary(), "export", checkpoint, "-o", weights])

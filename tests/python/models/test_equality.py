@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tesser
 import torch
+
+import tesser
 from tests.python.models.cases import CASES, PAIRS, Case
 from tests.python.models.equality import (
     STEPS,
@@ -37,7 +38,9 @@ def test_every_option(name: str, tmp_path: Path) -> None:
     assert_again_equal(ours, tmp_path, threads=1)
 
 
-@pytest.mark.parametrize("name", ["gpt-groups-accumulate", "lstm_lm-sgd-clip-norm", "resnet50-nesterov", "unet-clip-value"])
+@pytest.mark.parametrize(
+    "name", ["gpt-groups-accumulate", "lstm_lm-sgd-clip-norm", "resnet50-nesterov", "unet-clip-value"]
+)
 def test_two_threads_give_the_same_bits_in_every_run(name: str, tmp_path: Path) -> None:
     ours = compare_with_pytorch(CASES[name], tmp_path, threads=2)
     assert_again_equal(ours, tmp_path, threads=2)
@@ -51,7 +54,8 @@ def assert_again_equal(ours: Run, directory: Path, threads: int) -> None:
 
 
 def test_statistics_over_many_elements_are_as_exact_as_pytorchs(tmp_path: Path) -> None:
-    """Sums over tens of thousands of elements, added one after the other in float32, are wrong by some 1e-5; those of the tiny models are too short to tell."""
+    """Sums over tens of thousands of elements, added one after the other in float32, are wrong by some 1e-5; those of
+    the tiny models are too short to tell."""
     options = {"batch": 32, "image": 64, "small_stem": True, "blocks": (1, 1)}
     case = Case("resnet18", lambda module: torch.optim.SGD(module.parameters(), lr=1e-4), options)
     compare_with_pytorch(case, tmp_path, steps=2, tolerance=Tolerance(loss=1e-6, relative=1e-6, absolute=1e-6))
@@ -60,7 +64,8 @@ def test_statistics_over_many_elements_are_as_exact_as_pytorchs(tmp_path: Path) 
 def compare_with_pytorch(
     case: Case, directory: Path, threads: int = 1, steps: int = STEPS, tolerance: Tolerance | None = None
 ) -> Run:
-    """Fails with each loss and tensor that differs, and says which side of the program's file is to blame; returns tesser's run."""
+    """Fails with each loss and tensor that differs, and says which side of the program's file is to blame; returns
+    tesser's run."""
     tolerance = tolerance or case.tolerance
     step, samples = case.step(), case.samples(steps)
     program, data = directory / "step.tesser", directory / "data"
