@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <thread>
@@ -14,6 +15,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/strides.h>
@@ -65,8 +67,11 @@ struct Executor::Impl {
   AllocationScript script;
   std::vector<double> node_seconds;  // under options.profile, of all steps from the third on
   std::int64_t steps_run = 0;
+  std::vector<bool> infinite;      // under options.check_nan: values of this step that hold an infinity
+  NodeId first_infinite = kNone;   // the first node that made one out of none
 
   ~Impl() {
+    kernels.clear();  // one that failed still holds its arguments
     registers.clear();
     if (arena) forget_arena(*arena);
   }
@@ -74,7 +79,9 @@ struct Executor::Impl {
   Result<void> lay_out_state();
   Result<void> bind();
   void run_timed(std::size_t index);
-  Result<void> check_finite(NodeId id) const;
+  Result<void> check_finite(NodeId id);
+  Result<void> check_loss() const;
+  std::string infinity_advice() const;
   Result<at::Tensor> state_tensor(const std::string& name, DType dtype, const Shape& shape) const;
 };
 
@@ -145,17 +152,38 @@ void Executor::Impl::run_timed(std::size_t index) {
   }
 }
 
-Result<void> Executor::Impl::check_finite(NodeId id) const {
+// Under check_nan, after a node has run. A NaN ends the step; where infinity first came from is remembered, since masks hold infinities on purpose.
+Result<void> Executor::Impl::check_finite(NodeId id) {
   const graph::Node& node = compiled.node(id);
+  bool from_infinity = std::any_of(node.args.begin(), node.args.end(), [](const graph::Argument& argument) {
+    const auto* number = std::get_if<double>(&argument);
+    return number != nullptr && std::isinf(*number);
+  });
+  for (const ValueId input : graph::values_read(node)) from_infinity = from_infinity || infinite[static_cast<std::size_t>(input)];
   for (const ValueId output : node.outputs) {
     if (output == kNone || !is_floating(compiled.value(output).dtype)) continue;
     const at::Tensor& tensor = registers[static_cast<std::size_t>(output)];
-    if (!tensor.defined() || !at::isnan(tensor).any().item<bool>()) continue;
-    return failed(describe(node) + " is the first operator whose result is not a number (NaN); its value '" +
-                  compiled.value(output).name + "' has shape " + c10::str(tensor.sizes()) +
-                  ". Look at its inputs there: a too large learning rate, a logarithm or root of what may be zero, or bad data");
+    if (at::isnan(tensor).any().item<bool>()) {
+      return failed(describe(node) + " is the first operator whose result is not a number (NaN); its value '" +
+                    compiled.value(output).name + "' has shape " + c10::str(tensor.sizes()) + "." + infinity_advice() +
+                    " Look at its inputs there: a too large learning rate, a logarithm or root of what may be zero, or bad data");
+    }
+    if (!at::isinf(tensor).any().item<bool>()) continue;
+    infinite[static_cast<std::size_t>(output)] = true;
+    if (!from_infinity && first_infinite == kNone) first_infinite = id;
   }
   return {};
+}
+
+Result<void> Executor::Impl::check_loss() const {
+  if (compiled.loss == kNone || first_infinite == kNone) return {};
+  if (!at::isinf(registers[static_cast<std::size_t>(compiled.loss)]).item<bool>()) return {};
+  return failed("the loss is infinite." + infinity_advice());
+}
+
+std::string Executor::Impl::infinity_advice() const {
+  if (first_infinite == kNone) return "";
+  return " The first operator whose result became infinite was " + describe(compiled.node(first_infinite)) + ".";
 }
 
 Result<at::Tensor> Executor::Impl::state_tensor(const std::string& name, DType dtype, const Shape& shape) const {
@@ -241,6 +269,8 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
   try {
     const ScriptScope scope(self.script);
     self.script.begin_step(compiled.nodes.size());
+    self.infinite.assign(compiled.values.size(), false);
+    self.first_infinite = kNone;
     for (; running < static_cast<NodeId>(compiled.nodes.size()); ++running) {
       const auto index = static_cast<std::size_t>(running);
       self.script.begin_node(running);
@@ -254,6 +284,7 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
       for (const ValueId id : self.releases[index]) self.registers[static_cast<std::size_t>(id)].reset();
     }
     recorded = self.script.end_step();
+    TESSER_RETURN_IF_ERROR(self.check_loss());
   } catch (const c10::Error& error) {
     return failed(describe(compiled.node(running)) + ": " + error.what_without_backtrace());
   } catch (const std::bad_alloc&) {

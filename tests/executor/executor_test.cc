@@ -148,6 +148,22 @@ TEST(Executor, NamesTheFirstOperatorThatGivesNan) {
       << result.error().message;
 }
 
+TEST(Executor, NamesTheOperatorThatMadeTheLossInfinite) {
+  auto executor = Executor::create(
+      step_program(input("w", "parameter", "[4]") + "," + input("x", "batch", "[4]") + "," + kScalars,
+                   node("mask", "aten::clamp", R"("%x",null,{"float":"inf"})", value("mask", "[4]")) + "," + node("a", "aten::exp", R"("%x")", value("a", "[4]")) + "," +
+                       node("loss", "aten::sum", R"("%a")", value("loss", "[]")),
+                   R"({"role":"loss","value":"%loss"})"),
+      {.threads = 1, .check_nan = true});
+  ASSERT_TRUE(executor.has_value()) << executor.error().message;
+  const std::vector<float> x{1, 200, 0, 3};
+  std::memcpy((*executor)->batch("x").data, x.data(), sizeof(float) * 4);
+  const auto result = (*executor)->run(0, 0);
+  ASSERT_FALSE(result.has_value());
+  EXPECT_NE(result.error().message.find("The first operator whose result became infinite was node 'a' (aten::exp"), std::string::npos)
+      << result.error().message;
+}
+
 TEST(Executor, RefusesOperatorsAndArgumentsItDoesNotKnow) {
   const auto refusal = [](const std::string& nodes) {
     auto executor = Executor::create(step_program(input("x", "batch", "[4]") + "," + kScalars, nodes, R"({"role":"loss","value":"%loss"})"), {});
@@ -169,6 +185,7 @@ TEST(Executor, AFailingKernelNamesItsNode) {
   ASSERT_TRUE(executor.has_value());
   const auto result = (*executor)->run(0, 0);
   ASSERT_FALSE(result.has_value());
+  EXPECT_FALSE((*executor)->run(1, 0).has_value());
   EXPECT_NE(result.error().message.find("node 'loss' (aten::dot, module 'net.loss', step.py:7)"), std::string::npos) << result.error().message;
 }
 
