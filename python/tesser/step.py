@@ -24,16 +24,19 @@ class Step:
     Attributes:
         model: the module, in the mode it is trained in (``train()`` as a rule).
         loss: called as ``loss(model, batch)``; returns a scalar, or a scalar and a mapping of scalar metrics by name.
-        batch: example tensors by name. Names are those of the data files; shapes and dtypes are fixed by this example, its values are not used.
+        batch: example tensors by name. Names are those of the data files; shapes and dtypes are fixed by this example,
+            its values are not used.
         optimizer: ``torch.optim`` SGD, Adam or AdamW over the model's parameters, with any parameter groups.
-        schedule: a ``tesser.schedules`` schedule for every group, one schedule a group, a ``torch.optim.lr_scheduler`` that has a
-            form as data, or nothing for each group's constant learning rate.
+        schedule: a ``tesser.schedules`` schedule for every group, one schedule a group, a ``torch.optim.lr_scheduler``
+            that has a form as data, or nothing for each group's constant learning rate.
         clip_norm: largest norm of all gradients together (``torch.nn.utils.clip_grad_norm_``).
         clip_norm_type: which norm, 2 by default, ``inf`` allowed.
         clip_value: largest magnitude of a gradient's element (``torch.nn.utils.clip_grad_value_``).
-        accumulate: number of micro-batches: the batch is cut along dimension 0 into so many equal parts, whose losses are averaged.
-        forward: called as ``forward(model, batch)`` with the model in evaluation mode, for the forward program kept beside the step.
-            Returns a tensor (named ``result``) or tensors by name. Scalars are averaged over a data set by ``tesser evaluate``.
+        accumulate: number of micro-batches: the batch is cut along dimension 0 into so many equal parts, whose losses
+            are averaged.
+        forward: called as ``forward(model, batch)`` with the model in evaluation mode, for the forward program kept
+            beside the step. Returns a tensor (named ``result``) or tensors by name. Scalars are averaged over a data
+            set by ``tesser evaluate``.
         forward_batch: example tensors of the forward program; ``batch`` where it is not given.
         name: name of the program; the model's class name where it is not given.
     """

@@ -30,12 +30,13 @@ void batch_norm_sums(const float* x, std::int64_t begin, std::int64_t end, std::
   loops().sums(x + begin * channels, end - begin, channels, sums);
 }
 
-void batch_norm_square_sums(const float* x, const float* mean, std::int64_t begin, std::int64_t end, std::int64_t channels, double* sums) {
+void batch_norm_square_sums(const float* x, const float* mean, std::int64_t begin, std::int64_t end,
+                            std::int64_t channels, double* sums) {
   loops().square_sums(x + begin * channels, mean, end - begin, channels, sums);
 }
 
-void batch_norm_apply(const float* x, const float* scale, const float* shift, float* y, std::int64_t begin, std::int64_t end,
-                      std::int64_t channels) {
+void batch_norm_apply(const float* x, const float* scale, const float* shift, float* y, std::int64_t begin,
+                      std::int64_t end, std::int64_t channels) {
   loops().apply(x + begin * channels, scale, shift, y + begin * channels, end - begin, channels);
 }
 
@@ -44,10 +45,11 @@ void batch_norm_gradient_sums(const float* dy, const float* x, const float* mean
   loops().gradient_sums(dy + begin * channels, x + begin * channels, mean, end - begin, channels, sums, products);
 }
 
-void batch_norm_gradient_apply(const float* dy, const float* x, const float* mean, const float* mean_dy, const float* slope,
-                               const float* scale, float* dx, std::int64_t begin, std::int64_t end, std::int64_t channels) {
-  loops().gradient_apply(dy + begin * channels, x + begin * channels, mean, mean_dy, slope, scale, dx + begin * channels, end - begin,
-                         channels);
+void batch_norm_gradient_apply(const float* dy, const float* x, const float* mean, const float* mean_dy,
+                               const float* slope, const float* scale, float* dx, std::int64_t begin, std::int64_t end,
+                               std::int64_t channels) {
+  loops().gradient_apply(dy + begin * channels, x + begin * channels, mean, mean_dy, slope, scale,
+                         dx + begin * channels, end - begin, channels);
 }
 
 }  // namespace tesser::kernels

@@ -6,7 +6,8 @@ namespace {
 // Rows summed in float32 before the sum goes on in double.
 constexpr std::int64_t kFloatRows = 16;
 
-// Calls tile(first channel, width) with constant widths as far as they go, so that the compiler keeps a tile's sums in registers.
+// Calls tile(first channel, width) with constant widths as far as they go, so that the compiler keeps a tile's sums in
+// registers.
 template <typename Tile>
 inline void over_channels(std::int64_t channels, const Tile& tile) {
   std::int64_t c = 0;
@@ -58,8 +59,8 @@ void apply(const float* __restrict x, const float* __restrict scale, const float
   }
 }
 
-void gradient_sums(const float* dy, const float* x, const float* mean, std::int64_t rows, std::int64_t channels, double* sums,
-                   double* products) {
+void gradient_sums(const float* dy, const float* x, const float* mean, std::int64_t rows, std::int64_t channels,
+                   double* sums, double* products) {
   for (std::int64_t c = 0; c < channels; ++c) sums[c] = products[c] = 0;
   for (std::int64_t first = 0; first < rows; first += kFloatRows) {
     const std::int64_t count = rows - first < kFloatRows ? rows - first : kFloatRows;

@@ -15,7 +15,8 @@ Result<Arena> Arena::reserve(std::size_t capacity) {
     return failed("cannot reserve " + std::to_string(capacity >> 20) + " MiB of address space for the tensors (" +
                   std::strerror(errno) + "); raise the limit on virtual memory (ulimit -v) or use a smaller model");
   }
-  // Large pages where the system grants them: fewer page faults in the first step and fewer address look-ups in all others.
+  // Large pages where the system grants them: fewer page faults in the first step and fewer address look-ups in all
+  // others.
   madvise(base, capacity, MADV_HUGEPAGE);
   return Arena(static_cast<std::byte*>(base), capacity);
 }

@@ -1,7 +1,8 @@
-// One reserved stretch of address space in which a worker's tensors lie: state first, then the planned memory of a step.
+// One reserved stretch of address space in which a worker's tensors lie: state first, then the planned memory of a
+// step.
 //
-// Pages cost memory only once they are touched, so the whole capacity is reserved ahead and addresses never change; a transport can register
-// [base, base + used) once. Not thread-safe.
+// Pages cost memory only once they are touched, so the whole capacity is reserved ahead and addresses never change; a
+// transport can register [base, base + used) once. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -67,8 +67,8 @@ struct Executor::Impl {
   AllocationScript script;
   std::vector<double> node_seconds;  // under options.profile, of all steps from the third on
   std::int64_t steps_run = 0;
-  std::vector<bool> infinite;      // under options.check_nan: values of this step that hold an infinity
-  NodeId first_infinite = kNone;   // the first node that made one out of none
+  std::vector<bool> infinite;     // under options.check_nan: values of this step that hold an infinity
+  NodeId first_infinite = kNone;  // the first node that made one out of none
 
   ~Impl() {
     kernels.clear();  // one that failed still holds its arguments
@@ -152,21 +152,24 @@ void Executor::Impl::run_timed(std::size_t index) {
   }
 }
 
-// Under check_nan, after a node has run. A NaN ends the step; where infinity first came from is remembered, since masks hold infinities on purpose.
+// Under check_nan, after a node has run. A NaN ends the step; where infinity first came from is remembered, since masks
+// hold infinities on purpose.
 Result<void> Executor::Impl::check_finite(NodeId id) {
   const graph::Node& node = compiled.node(id);
   bool from_infinity = std::any_of(node.args.begin(), node.args.end(), [](const graph::Argument& argument) {
     const auto* number = std::get_if<double>(&argument);
     return number != nullptr && std::isinf(*number);
   });
-  for (const ValueId input : graph::values_read(node)) from_infinity = from_infinity || infinite[static_cast<std::size_t>(input)];
+  for (const ValueId input : graph::values_read(node))
+    from_infinity = from_infinity || infinite[static_cast<std::size_t>(input)];
   for (const ValueId output : node.outputs) {
     if (output == kNone || !is_floating(compiled.value(output).dtype)) continue;
     const at::Tensor& tensor = registers[static_cast<std::size_t>(output)];
     if (at::isnan(tensor).any().item<bool>()) {
-      return failed(describe(node) + " is the first operator whose result is not a number (NaN); its value '" +
-                    compiled.value(output).name + "' has shape " + c10::str(tensor.sizes()) + "." + infinity_advice() +
-                    " Look at its inputs there: a too large learning rate, a logarithm or root of what may be zero, or bad data");
+      return failed(
+          describe(node) + " is the first operator whose result is not a number (NaN); its value '" +
+          compiled.value(output).name + "' has shape " + c10::str(tensor.sizes()) + "." + infinity_advice() +
+          " Look at its inputs there: a too large learning rate, a logarithm or root of what may be zero, or bad data");
     }
     if (!at::isinf(tensor).any().item<bool>()) continue;
     infinite[static_cast<std::size_t>(output)] = true;
@@ -192,8 +195,9 @@ Result<at::Tensor> Executor::Impl::state_tensor(const std::string& name, DType d
   const graph::Value& value = program.value(found->second);
   if (value.dtype != dtype || value.shape != shape) {
     return invalid_input("'" + name + "' is " + std::string(dtype_name(value.dtype)) + " of shape " +
-                         c10::str(at::IntArrayRef(value.shape)) + " in the program, but " + std::string(dtype_name(dtype)) +
-                         " of shape " + c10::str(at::IntArrayRef(shape)) + " was given");
+                         c10::str(at::IntArrayRef(value.shape)) + " in the program, but " +
+                         std::string(dtype_name(dtype)) + " of shape " + c10::str(at::IntArrayRef(shape)) +
+                         " was given");
   }
   return registers[static_cast<std::size_t>(found->second)];
 }
@@ -294,7 +298,8 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
   }
   ++self.steps_run;
   for (const graph::StateOutput& output : self.copied_state) {
-    self.registers[static_cast<std::size_t>(output.state)].copy_(self.registers[static_cast<std::size_t>(output.value)]);
+    self.registers[static_cast<std::size_t>(output.state)].copy_(
+        self.registers[static_cast<std::size_t>(output.value)]);
   }
   if (compiled.loss != kNone) result.loss = self.registers[static_cast<std::size_t>(compiled.loss)].item<double>();
   for (const auto& metric : compiled.metrics) {

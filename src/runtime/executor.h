@@ -1,10 +1,11 @@
 // Runs a program on this machine's processor: one worker's part of a training step, out of one arena.
 //
-// The first run() traces every allocation of every node; from then on each comes from its planned place in the arena, and no tensor storage
-// is allocated outside it (DESIGN.md, Runtime; the RDMA paper's dynamic tracing). State is kept inside and updated in place.
+// The first run() traces every allocation of every node; from then on each comes from its planned place in the arena,
+// and no tensor storage is allocated outside it (DESIGN.md, Runtime; the RDMA paper's dynamic tracing). State is kept
+// inside and updated in place.
 //
-// Thread rule: an Executor belongs to the thread that created it; kernels use `threads` threads of the process-wide pool. One
-// Executor at a time may run() in a process. No ATen type appears here.
+// Thread rule: an Executor belongs to the thread that created it; kernels use `threads` threads of the process-wide
+// pool. One Executor at a time may run() in a process. No ATen type appears here.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ struct ExecutorOptions {
   bool check_nan = false;  // stop at the first operator whose result holds a NaN
   bool fuse = true;        // run elementwise chains without writing their intermediates; same numbers
   bool choose_layout = true;
-  bool profile = false;    // measure each operator's time
+  bool profile = false;  // measure each operator's time
 };
 
 // Time that the nodes of one operator took.
@@ -36,38 +37,40 @@ struct OperatorTime {
 
 // Bytes of tensor storage, all for one step.
 struct MemoryReport {
-  std::int64_t state_bytes = 0;          // parameters, optimizer state, buffers, constants, batch
-  std::int64_t predicted_peak_bytes = 0; // before the first run: state and arena, from the program alone
-  std::int64_t arena_bytes = 0;          // state and planned arena as laid out after tracing; 0 before the first run
-  std::int64_t unplanned_allocations = 0;// storage allocations of the last step that did not come from the arena
-  std::int64_t unplanned_bytes = 0;      // their largest sum at one time
+  std::int64_t state_bytes = 0;            // parameters, optimizer state, buffers, constants, batch
+  std::int64_t predicted_peak_bytes = 0;   // before the first run: state and arena, from the program alone
+  std::int64_t arena_bytes = 0;            // state and planned arena as laid out after tracing; 0 before the first run
+  std::int64_t unplanned_allocations = 0;  // storage allocations of the last step that did not come from the arena
+  std::int64_t unplanned_bytes = 0;        // their largest sum at one time
 };
 
 struct StepResult {
-  double loss = 0;                 // step programs
-  std::vector<double> metrics;     // in the order of Program::metrics
+  double loss = 0;              // step programs
+  std::vector<double> metrics;  // in the order of Program::metrics
 };
 
 class Executor {
  public:
-  // Verified program in; compiles it. Fails with kInvalidInput naming the node when an operator or its arguments are unknown to the runtime.
+  // Verified program in; compiles it. Fails with kInvalidInput naming the node when an operator or its arguments are
+  // unknown to the runtime.
   static Result<std::unique_ptr<Executor>> create(graph::Program program, const ExecutorOptions& options);
   ~Executor();
 
   const graph::Program& program() const;
 
-  // Copies into or out of an input value of role parameter, optimizer_state, buffer or constant. Row-major in both directions, whatever layout the
-  // executor keeps; dtype and shape must be the program's (checked). `initial: zeros` values start as zeros.
+  // Copies into or out of an input value of role parameter, optimizer_state, buffer or constant. Row-major in both
+  // directions, whatever layout the executor keeps; dtype and shape must be the program's (checked). `initial: zeros`
+  // values start as zeros.
   Result<void> write_state(const std::string& name, const TensorView& source);
   Result<void> read_state(const std::string& name, const MutableTensorView& target) const;
 
-  // Where the caller puts the next batch value of this name: contiguous row-major memory inside the arena, valid for the executor's
-  // life, which run() reads. Aborts on a name that is no batch value.
+  // Where the caller puts the next batch value of this name: contiguous row-major memory inside the arena, valid for
+  // the executor's life, which run() reads. Aborts on a name that is no batch value.
   MutableTensorView batch(const std::string& name);
 
-  // Runs one step: `step` is the number of steps done before, `seed` the run's seed; learning rates come from the program's schedules.
-  // kFailed with the operator's name, module and source when a kernel fails, or a value is NaN under check_nan (state then is
-  // partly updated and must not be saved).
+  // Runs one step: `step` is the number of steps done before, `seed` the run's seed; learning rates come from the
+  // program's schedules. kFailed with the operator's name, module and source when a kernel fails, or a value is NaN
+  // under check_nan (state then is partly updated and must not be saved).
   Result<StepResult> run(std::int64_t step, std::int64_t seed);
 
   // A result of a forward program after run(): copies it row-major.

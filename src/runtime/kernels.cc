@@ -17,7 +17,6 @@ using graph::Program;
 using graph::ValueId;
 using graph::ValueRef;
 
-
 std::optional<c10::IValue> enumerator_value(const graph::Enumerator& enumerator) {
   if (enumerator.kind == "dtype") {
     if (const auto dtype = dtype_from_name(enumerator.name)) return c10::IValue(scalar_type(*dtype));
@@ -42,8 +41,8 @@ const c10::Type& without_optional(const c10::Type& type) {
   return type;
 }
 
-// A constant argument as its schema type wants it, or nothing when it does not fit. `slots` and `list_slots` are for arguments that
-// hold values, which are filled in at each run.
+// A constant argument as its schema type wants it, or nothing when it does not fit. `slots` and `list_slots` are for
+// arguments that hold values, which are filled in at each run.
 std::optional<c10::IValue> constant_value(const Argument& argument, const c10::Type& declared) {
   const bool optional = declared.kind() == c10::TypeKind::OptionalType;
   const c10::Type& type = without_optional(declared);
@@ -55,8 +54,10 @@ std::optional<c10::IValue> constant_value(const Argument& argument, const c10::T
   if (kind == c10::TypeKind::TensorType) {
     // A Python number where the schema has a tensor: it takes part in type promotion as a number does.
     if (const auto* value = std::get_if<bool>(&argument)) return c10::IValue(at::native::wrapped_scalar_tensor(*value));
-    if (const auto* value = std::get_if<std::int64_t>(&argument)) return c10::IValue(at::native::wrapped_scalar_tensor(*value));
-    if (const auto* value = std::get_if<double>(&argument)) return c10::IValue(at::native::wrapped_scalar_tensor(*value));
+    if (const auto* value = std::get_if<std::int64_t>(&argument))
+      return c10::IValue(at::native::wrapped_scalar_tensor(*value));
+    if (const auto* value = std::get_if<double>(&argument))
+      return c10::IValue(at::native::wrapped_scalar_tensor(*value));
     return std::nullopt;
   }
   if (const auto* value = std::get_if<bool>(&argument)) {
@@ -154,7 +155,9 @@ class DispatcherCall {
 
  private:
   static c10::IValue gather(const TensorArgument& argument, const Registers& registers) {
-    const auto tensor = [&](ValueId id) { return id == graph::kNone ? at::Tensor() : registers[static_cast<std::size_t>(id)]; };
+    const auto tensor = [&](ValueId id) {
+      return id == graph::kNone ? at::Tensor() : registers[static_cast<std::size_t>(id)];
+    };
     if (!argument.list) return tensor(argument.values.front());
     if (argument.optional_elements) {
       c10::List<std::optional<at::Tensor>> list;
@@ -185,16 +188,26 @@ class DispatcherCall {
 
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return at::kFloat;
-    case DType::kFloat64: return at::kDouble;
-    case DType::kFloat16: return at::kHalf;
-    case DType::kBFloat16: return at::kBFloat16;
-    case DType::kInt64: return at::kLong;
-    case DType::kInt32: return at::kInt;
-    case DType::kInt16: return at::kShort;
-    case DType::kInt8: return at::kChar;
-    case DType::kUInt8: return at::kByte;
-    case DType::kBool: return at::kBool;
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kInt64:
+      return at::kLong;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kInt16:
+      return at::kShort;
+    case DType::kInt8:
+      return at::kChar;
+    case DType::kUInt8:
+      return at::kByte;
+    case DType::kBool:
+      return at::kBool;
   }
   return at::kFloat;
 }
@@ -262,8 +275,8 @@ Result<Kernel> bind_aten_operator(const Program& program, const Node& node) {
 }
 
 Result<Kernel> bind_node(const Program& program, const Node& node) {
-  for (const auto bind : {&bind_fused_operator, &bind_specialized_operator, &bind_batch_norm, &bind_random_operator, &bind_recurrent_cell,
-                          &bind_update, &bind_aten_operator}) {
+  for (const auto bind : {&bind_fused_operator, &bind_specialized_operator, &bind_batch_norm, &bind_random_operator,
+                          &bind_recurrent_cell, &bind_update, &bind_aten_operator}) {
     TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind(program, node));
     if (kernel) return kernel;
   }

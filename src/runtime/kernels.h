@@ -1,7 +1,8 @@
 // From a node of a program to a call of a kernel.
 //
-// Registers hold one tensor a value. A bound node reads its arguments from registers and writes its results to registers; everything that can be
-// looked up ahead (schema, constants, choices between implementations) is looked up once, when it is bound.
+// Registers hold one tensor a value. A bound node reads its arguments from registers and writes its results to
+// registers; everything that can be looked up ahead (schema, constants, choices between implementations) is looked up
+// once, when it is bound.
 #pragma once
 
 #include <functional>
@@ -17,13 +18,15 @@ namespace tesser::runtime {
 using Registers = std::vector<at::Tensor>;
 using Kernel = std::function<void(Registers&)>;
 
-// Binds one node. kInvalidInput names the node and what is wrong: unknown operator, arguments that do not fit its schema, wrong number of results.
-// Kernels throw c10::Error; the executor turns that into a Result.
+// Binds one node. kInvalidInput names the node and what is wrong: unknown operator, arguments that do not fit its
+// schema, wrong number of results. Kernels throw c10::Error; the executor turns that into a Result.
 Result<Kernel> bind_node(const graph::Program& program, const graph::Node& node);
 
 // Parts of bind_node, each for its own kind of operator; an empty Kernel means "not mine".
-Result<Kernel> bind_aten_operator(const graph::Program& program, const graph::Node& node);     // any operator of PyTorch's dispatcher
-Result<Kernel> bind_specialized_operator(const graph::Program& program, const graph::Node& node);  // aten operators with a better way here
+Result<Kernel> bind_aten_operator(const graph::Program& program,
+                                  const graph::Node& node);  // any operator of PyTorch's dispatcher
+Result<Kernel> bind_specialized_operator(const graph::Program& program,
+                                         const graph::Node& node);  // aten operators with a better way here
 Result<Kernel> bind_batch_norm(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_random_operator(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_recurrent_cell(const graph::Program& program, const graph::Node& node);

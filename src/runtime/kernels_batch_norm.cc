@@ -1,5 +1,6 @@
-// Batch normalisation of channels-last activations over src/kernels/batch_norm.h. ATen's own channels-last kernels add up in float32 alone, which costs
-// up to two digits of the statistics; row-major activations and everything else go to ATen.
+// Batch normalisation of channels-last activations over src/kernels/batch_norm.h. ATen's own channels-last kernels add
+// up in float32 alone, which costs up to two digits of the statistics; row-major activations and everything else go to
+// ATen.
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -39,7 +40,8 @@ bool is_channels_last(const at::Tensor& tensor) {
          tensor.is_contiguous(at::MemoryFormat::ChannelsLast) && !tensor.is_contiguous() && tensor.numel() > 0;
 }
 
-// Calls function(part, memory of its own for `doubles` doubles) for each part, and adds the memories up, part after part.
+// Calls function(part, memory of its own for `doubles` doubles) for each part, and adds the memories up, part after
+// part.
 template <typename Function>
 std::vector<double> sum_over_parts(const kernels::RowParts& parts, std::int64_t doubles, const Function& function) {
   std::vector<double> sums(static_cast<std::size_t>(parts.count * doubles));
@@ -96,8 +98,8 @@ struct Forward {
       shift[at] = static_cast<float>((beta.defined() ? beta.const_data_ptr<float>()[c] : 0.0) -
                                      sums[at] / static_cast<double>(rows) * static_cast<double>(scale[at]));
       const double unbiased = squares[at] / static_cast<double>(rows - 1);
-      next_mean.mutable_data_ptr<float>()[c] =
-          static_cast<float>(momentum * (sums[at] / static_cast<double>(rows)) + (1 - momentum) * old_mean.const_data_ptr<float>()[c]);
+      next_mean.mutable_data_ptr<float>()[c] = static_cast<float>(momentum * (sums[at] / static_cast<double>(rows)) +
+                                                                  (1 - momentum) * old_mean.const_data_ptr<float>()[c]);
       next_var.mutable_data_ptr<float>()[c] =
           static_cast<float>(momentum * unbiased + (1 - momentum) * old_var.const_data_ptr<float>()[c]);
     }
@@ -132,7 +134,8 @@ struct Backward {
     const at::Tensor gamma = read(registers, weight);
     const kernels::RowParts parts(rows);
     const std::vector<double> sums = sum_over_parts(parts, 2 * channels, [&](std::int64_t part, double* memory) {
-      kernels::batch_norm_gradient_sums(gradients, from, means, parts.begin(part), parts.end(part), channels, memory, memory + channels);
+      kernels::batch_norm_gradient_sums(gradients, from, means, parts.begin(part), parts.end(part), channels, memory,
+                                        memory + channels);
     });
     const at::TensorOptions options = input.options().memory_format(at::MemoryFormat::Contiguous);
     if (outputs[1] != kNone) {
@@ -158,14 +161,15 @@ struct Backward {
       const auto at = static_cast<std::size_t>(c);
       const double deviation = inverses[c];
       mean_dy[at] = static_cast<float>(sums[at] / static_cast<double>(rows));
-      slope[at] = static_cast<float>(sums[at + static_cast<std::size_t>(channels)] * deviation * deviation / static_cast<double>(rows));
+      slope[at] = static_cast<float>(sums[at + static_cast<std::size_t>(channels)] * deviation * deviation /
+                                     static_cast<double>(rows));
       scale[at] = static_cast<float>(gamma.defined() ? deviation * gamma.const_data_ptr<float>()[c] : deviation);
     }
     at::Tensor dx = at::empty_like(input);
     auto* to = dx.mutable_data_ptr<float>();
     at::parallel_for(0, parts.count, 1, [&](std::int64_t begin, std::int64_t end) {
-      kernels::batch_norm_gradient_apply(gradients, from, means, mean_dy.data(), slope.data(), scale.data(), to, parts.begin(begin),
-                                         parts.begin(end), channels);
+      kernels::batch_norm_gradient_apply(gradients, from, means, mean_dy.data(), slope.data(), scale.data(), to,
+                                         parts.begin(begin), parts.begin(end), channels);
     });
     write(registers, outputs[0], std::move(dx));
   }
@@ -190,8 +194,14 @@ Result<Kernel> bind_batch_norm(const Program& program, const Node& node) {
     const ValueId running_mean = value_argument(node, 3);
     const ValueId running_var = value_argument(node, 4);
     if (!momentum || !eps || running_mean == kNone || running_var == kNone) return Kernel();
-    const Forward forward{value_argument(node, 0), value_argument(node, 1), value_argument(node, 2), running_mean,
-                          running_var,             *momentum,               *eps,                    node.outputs};
+    const Forward forward{value_argument(node, 0),
+                          value_argument(node, 1),
+                          value_argument(node, 2),
+                          running_mean,
+                          running_var,
+                          *momentum,
+                          *eps,
+                          node.outputs};
     TESSER_ASSIGN_OR_RETURN(Kernel fallback, bind_aten_operator(program, node));
     return Kernel([=](Registers& registers) {
       const at::Tensor& x = registers[static_cast<std::size_t>(forward.x)];

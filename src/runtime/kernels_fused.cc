@@ -9,9 +9,9 @@
 #include <c10/util/strides.h>
 
 #include "kernels/philox.h"
-#include "runtime/passes/fused_expression.h"
 #include "runtime/kernels.h"
 #include "runtime/kernels_fused_tile.h"
+#include "runtime/passes/fused_expression.h"
 
 namespace tesser::runtime {
 namespace {
@@ -21,8 +21,8 @@ using graph::Program;
 using graph::ValueId;
 using graph::ValueRef;
 
-constexpr std::int64_t kTile = 512;        // elements; about ten tiles of 2 KiB fit in the first-level cache
-constexpr std::int64_t kGrain = 16 * 1024; // elements a thread takes at least
+constexpr std::int64_t kTile = 512;         // elements; about ten tiles of 2 KiB fit in the first-level cache
+constexpr std::int64_t kGrain = 16 * 1024;  // elements a thread takes at least
 
 // How an input is found for consecutive elements of the result in memory order.
 struct InputAccess {
@@ -37,8 +37,8 @@ struct InputAccess {
 
 class FusedKernel {
  public:
-  FusedKernel(Expression expression, std::vector<ValueId> inputs, std::vector<ValueId> outputs, Shape shape, ValueId seed,
-              ValueId step)
+  FusedKernel(Expression expression, std::vector<ValueId> inputs, std::vector<ValueId> outputs, Shape shape,
+              ValueId seed, ValueId step)
       : expression_(std::move(expression)),
         inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
@@ -158,12 +158,16 @@ class FusedKernel {
     float* const temporaries = aligned + accesses_.size() * kTile;
     for (std::int64_t first = begin; first < end; first += kTile) {
       const std::int64_t count = std::min(kTile, end - first);
-      for (std::size_t i = 0; i < accesses_.size(); ++i) inputs[i] = load(accesses_[i], aligned + i * kTile, first, count);
+      for (std::size_t i = 0; i < accesses_.size(); ++i)
+        inputs[i] = load(accesses_[i], aligned + i * kTile, first, count);
       const auto place = [&](const Operand& operand) -> const float* {
         switch (operand.kind) {
-          case Operand::Kind::kInput: return inputs[static_cast<std::size_t>(operand.index)];
-          case Operand::Kind::kTemporary: return temporaries + operand.index * kTile;
-          case Operand::Kind::kOutput: return results[static_cast<std::size_t>(operand.index)] + first;
+          case Operand::Kind::kInput:
+            return inputs[static_cast<std::size_t>(operand.index)];
+          case Operand::Kind::kTemporary:
+            return temporaries + operand.index * kTile;
+          case Operand::Kind::kOutput:
+            return results[static_cast<std::size_t>(operand.index)] + first;
         }
         return nullptr;
       };
@@ -185,7 +189,8 @@ class FusedKernel {
 
   static const float* load(const InputAccess& access, float* tile, std::int64_t first, std::int64_t count) {
     switch (access.kind) {
-      case InputAccess::Kind::kScalar: return tile;
+      case InputAccess::Kind::kScalar:
+        return tile;
       case InputAccess::Kind::kWhole:
         if (access.data != nullptr) return access.data + first;
         for (std::int64_t k = 0; k < count; ++k) tile[k] = static_cast<float>(access.mask[first + k]);

@@ -1,4 +1,5 @@
-// aten operators that have a better way here than their ATen kernel: views whatever the layout, and matrix products by oneDNN.
+// aten operators that have a better way here than their ATen kernel: views whatever the layout, and matrix products by
+// oneDNN.
 #include <memory>
 #include <utility>
 
@@ -33,9 +34,10 @@ bool is_default_number(const Node& node, std::size_t index, double expected) {
   return false;
 }
 
-// Matrix product with float32 operands. oneDNN's inner product reaches the processor's peak for left operands whose rows lie whole in memory, on
-// makers' processors where the BLAS that PyTorch ships does not; a transposed left operand (weight gradients) is better off with the BLAS. The
-// choice depends on shapes and strides alone, so it is the same in every run.
+// Matrix product with float32 operands. oneDNN's inner product reaches the processor's peak for left operands whose
+// rows lie whole in memory, on makers' processors where the BLAS that PyTorch ships does not; a transposed left operand
+// (weight gradients) is better off with the BLAS. The choice depends on shapes and strides alone, so it is the same in
+// every run.
 class MatrixProduct {
  public:
   MatrixProduct(ValueId left, ValueId right, ValueId bias, ValueId output)
@@ -50,15 +52,16 @@ class MatrixProduct {
     const at::Tensor& right = read(registers, right_);
     at::Tensor bias;
     if (bias_ != graph::kNone) bias = read(registers, bias_);
-    registers[static_cast<std::size_t>(output_)] =
-        suits_inner_product(left, right, bias) ? inner_product(left, right, bias)
-        : bias.defined()                       ? at::addmm(bias, left, right)
-                                               : at::mm(left, right);
+    registers[static_cast<std::size_t>(output_)] = suits_inner_product(left, right, bias)
+                                                       ? inner_product(left, right, bias)
+                                                   : bias.defined() ? at::addmm(bias, left, right)
+                                                                    : at::mm(left, right);
   }
 
  private:
   bool suits_inner_product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) const {
-    constexpr std::int64_t kSmallestProduct = 1 << 18;  // multiplications; below, looking up the primitive costs more than it gains
+    constexpr std::int64_t kSmallestProduct =
+        1 << 18;  // multiplications; below, looking up the primitive costs more than it gains
     const std::int64_t m = left.size(0);
     const std::int64_t k = left.size(1);
     const std::int64_t n = right.size(1);
@@ -106,7 +109,8 @@ Result<Kernel> bind_specialized_operator(const Program& program, const Node& nod
   const ValueId output = node.outputs[0];
   const ValueId first = value_argument(node, 0);
   const ValueId second = value_argument(node, 1);
-  if ((node.op == "aten::view" || node.op == "aten::_unsafe_view" || node.op == "aten::reshape") && first != graph::kNone) {
+  if ((node.op == "aten::view" || node.op == "aten::_unsafe_view" || node.op == "aten::reshape") &&
+      first != graph::kNone) {
     // Shapes of a program are logical (docs/formats/program.md); where the layout forbids a view, reshape copies.
     const Shape shape = program.value(output).shape;
     return Kernel([=](Registers& registers) {

@@ -62,7 +62,8 @@ class ArgumentReader {
   // Whether every argument was there with its type, none is left over, and the results are as many as the operator has.
   Result<void> check(std::size_t results) const {
     if (fits_ && position_ == node_.args.size() && node_.outputs.size() == results) return {};
-    return invalid_input(describe(node_) + ": arguments or results do not fit the operator; see docs/formats/operators.md");
+    return invalid_input(describe(node_) +
+                         ": arguments or results do not fit the operator; see docs/formats/operators.md");
   }
 
  private:
@@ -97,15 +98,16 @@ struct Stream {
   std::uint64_t seed(const Registers& registers) const {
     return static_cast<std::uint64_t>(*read(registers, seed_value).const_data_ptr<std::int64_t>());
   }
-  std::int64_t step(const Registers& registers) const { return *read(registers, step_value).const_data_ptr<std::int64_t>(); }
+  std::int64_t step(const Registers& registers) const {
+    return *read(registers, step_value).const_data_ptr<std::int64_t>();
+  }
 };
 
 // Philox numbers by groups of four: ranges begin at multiples of 4 so that no block is computed twice.
 template <typename Function>
 void over_elements(std::int64_t count, const Function& function) {
-  at::parallel_for(0, (count + 3) / 4, kGrain / 4, [&](std::int64_t begin, std::int64_t end) {
-    function(begin * 4, std::min(end * 4, count));
-  });
+  at::parallel_for(0, (count + 3) / 4, kGrain / 4,
+                   [&](std::int64_t begin, std::int64_t end) { function(begin * 4, std::min(end * 4, count)); });
 }
 
 // Calls function.operator()<T>() for float32 and float64.
@@ -219,7 +221,9 @@ Result<Kernel> bind_randint(const Node& node) {
   });
 }
 
-std::int64_t row_grain(std::int64_t hidden) { return std::max<std::int64_t>(1, 2048 / std::max<std::int64_t>(hidden, 1)); }
+std::int64_t row_grain(std::int64_t hidden) {
+  return std::max<std::int64_t>(1, 2048 / std::max<std::int64_t>(hidden, 1));
+}
 
 Result<Kernel> bind_lstm_cell(const Node& node) {
   ArgumentReader arguments(node);
@@ -265,8 +269,9 @@ Result<Kernel> bind_lstm_cell_backward(const Node& node) {
     at::parallel_for(0, state.size(0), row_grain(hidden), [&](std::int64_t begin, std::int64_t end) {
       kernels::lstm_cell_backward(h_gradient.defined() ? h_gradient.const_data_ptr<float>() : nullptr,
                                   c_gradient.defined() ? c_gradient.const_data_ptr<float>() : nullptr,
-                                  state.const_data_ptr<float>(), next.const_data_ptr<float>(), active.const_data_ptr<float>(),
-                                  dgates.mutable_data_ptr<float>(), dc.mutable_data_ptr<float>(), begin, end, hidden);
+                                  state.const_data_ptr<float>(), next.const_data_ptr<float>(),
+                                  active.const_data_ptr<float>(), dgates.mutable_data_ptr<float>(),
+                                  dc.mutable_data_ptr<float>(), begin, end, hidden);
     });
     write(registers, outputs[0], std::move(dgates));
     write(registers, outputs[1], std::move(dc));
@@ -288,8 +293,9 @@ Result<Kernel> bind_gru_cell(const Node& node) {
     at::Tensor activations = at::empty(from_input.sizes(), from_input.options());
     const std::int64_t hidden = state.size(1);
     at::parallel_for(0, state.size(0), row_grain(hidden), [&](std::int64_t begin, std::int64_t end) {
-      kernels::gru_cell(from_input.const_data_ptr<float>(), from_hidden.const_data_ptr<float>(), state.const_data_ptr<float>(),
-                        next.mutable_data_ptr<float>(), activations.mutable_data_ptr<float>(), begin, end, hidden);
+      kernels::gru_cell(from_input.const_data_ptr<float>(), from_hidden.const_data_ptr<float>(),
+                        state.const_data_ptr<float>(), next.mutable_data_ptr<float>(),
+                        activations.mutable_data_ptr<float>(), begin, end, hidden);
     });
     write(registers, outputs[0], std::move(next));
     write(registers, outputs[1], std::move(activations));
@@ -314,9 +320,10 @@ Result<Kernel> bind_gru_cell_backward(const Node& node) {
     at::Tensor dh = at::empty(state.sizes(), state.options());
     const std::int64_t hidden = state.size(1);
     at::parallel_for(0, state.size(0), row_grain(hidden), [&](std::int64_t begin, std::int64_t end) {
-      kernels::gru_cell_backward(gradient.const_data_ptr<float>(), from_hidden.const_data_ptr<float>(), state.const_data_ptr<float>(),
-                                 active.const_data_ptr<float>(), dinput.mutable_data_ptr<float>(),
-                                 dhidden.mutable_data_ptr<float>(), dh.mutable_data_ptr<float>(), begin, end, hidden);
+      kernels::gru_cell_backward(gradient.const_data_ptr<float>(), from_hidden.const_data_ptr<float>(),
+                                 state.const_data_ptr<float>(), active.const_data_ptr<float>(),
+                                 dinput.mutable_data_ptr<float>(), dhidden.mutable_data_ptr<float>(),
+                                 dh.mutable_data_ptr<float>(), begin, end, hidden);
     });
     write(registers, outputs[0], std::move(dinput));
     write(registers, outputs[1], std::move(dhidden));
@@ -328,7 +335,8 @@ Result<Kernel> bind_gru_cell_backward(const Node& node) {
 Result<void> check_state(const Program& program, const Node& node, std::initializer_list<ValueId> state) {
   for (const ValueId id : state) {
     if (id == kNone || program.value(id).is_state()) continue;
-    return invalid_input(describe(node) + ": '" + program.value(id).name + "' is updated but is no parameter or optimizer state");
+    return invalid_input(describe(node) + ": '" + program.value(id).name +
+                         "' is updated but is no parameter or optimizer state");
   }
   return {};
 }
@@ -369,8 +377,8 @@ Result<Kernel> bind_sgd(const Program& program, const Node& node) {
     for_real_type(weight, [&]<typename T>() {
       at::parallel_for(0, weight.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
         optimizer::sgd_update(weight.mutable_data_ptr<T>(), change.const_data_ptr<T>(),
-                              momentum.defined() ? momentum.mutable_data_ptr<T>() : nullptr, begin, end, settings, learning_rate,
-                              steps_done);
+                              momentum.defined() ? momentum.mutable_data_ptr<T>() : nullptr, begin, end, settings,
+                              learning_rate, steps_done);
       });
     });
     write(registers, outputs[0], weight);
@@ -397,7 +405,8 @@ Result<Kernel> bind_adam(const Program& program, const Node& node) {
   settings.maximize = arguments.flag();
   TESSER_RETURN_IF_ERROR(arguments.check(4));
   TESSER_RETURN_IF_ERROR(check_state(program, node, {parameter, average, square, maximum}));
-  if (amsgrad != (maximum != kNone)) return invalid_input(describe(node) + ": max_exp_avg_sq goes with amsgrad, and only with it");
+  if (amsgrad != (maximum != kNone))
+    return invalid_input(describe(node) + ": max_exp_avg_sq goes with amsgrad, and only with it");
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
     const at::Tensor weight = read(registers, parameter);
@@ -410,8 +419,9 @@ Result<Kernel> bind_adam(const Program& program, const Node& node) {
     for_real_type(weight, [&]<typename T>() {
       at::parallel_for(0, weight.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
         optimizer::adam_update(weight.mutable_data_ptr<T>(), change.const_data_ptr<T>(), first.mutable_data_ptr<T>(),
-                               second.mutable_data_ptr<T>(), largest.defined() ? largest.mutable_data_ptr<T>() : nullptr, begin,
-                               end, settings, learning_rate, steps_done);
+                               second.mutable_data_ptr<T>(),
+                               largest.defined() ? largest.mutable_data_ptr<T>() : nullptr, begin, end, settings,
+                               learning_rate, steps_done);
       });
     });
     write(registers, outputs[0], weight);

@@ -16,11 +16,13 @@
 namespace tesser::runtime {
 namespace {
 
-// Vector loads of a whole cache line never cross into another block, and one kernel's writes never share a line with another's.
+// Vector loads of a whole cache line never cross into another block, and one kernel's writes never share a line with
+// another's.
 constexpr std::size_t kAlignment = 64;
 
 thread_local AllocationScript* active_script = nullptr;
-// Address range of planned memory: releasing a block inside one is nothing to do, whoever does it. Arenas are few and live long.
+// Address range of planned memory: releasing a block inside one is nothing to do, whoever does it. Arenas are few and
+// live long.
 std::mutex arena_mutex;
 std::vector<std::pair<std::byte*, std::byte*>> arena_ranges;
 std::atomic<std::uintptr_t> lowest_arena{UINTPTR_MAX};
@@ -28,7 +30,8 @@ std::atomic<std::uintptr_t> highest_arena{0};
 
 bool in_an_arena(void* address) {
   const auto value = reinterpret_cast<std::uintptr_t>(address);
-  if (value < lowest_arena.load(std::memory_order_relaxed) || value >= highest_arena.load(std::memory_order_relaxed)) return false;
+  if (value < lowest_arena.load(std::memory_order_relaxed) || value >= highest_arena.load(std::memory_order_relaxed))
+    return false;
   const std::lock_guard lock(arena_mutex);
   return std::any_of(arena_ranges.begin(), arena_ranges.end(), [&](const auto& range) {
     return static_cast<std::byte*>(address) >= range.first && static_cast<std::byte*>(address) < range.second;
@@ -119,9 +122,7 @@ bool AllocationScript::end_step() {
   return true;
 }
 
-void AllocationScript::discard_plan() {
-  planned_ = false;
-}
+void AllocationScript::discard_plan() { planned_ = false; }
 
 std::size_t AllocationScript::plan(const Arena& arena, std::size_t offset) {
   std::vector<memory::Block> blocks;
@@ -130,18 +131,21 @@ std::size_t AllocationScript::plan(const Arena& arena, std::size_t offset) {
     memory::Block block;
     block.bytes = static_cast<std::int64_t>(allocation.bytes);
     block.first_node = static_cast<std::int32_t>(allocation.begin);
-    block.last_node = static_cast<std::int32_t>(allocation.end - 1);  // a release and the next allocation have different times
+    block.last_node =
+        static_cast<std::int32_t>(allocation.end - 1);  // a release and the next allocation have different times
     block.alignment = kAlignment;
     blocks.push_back(block);
   }
   const memory::Layout layout = memory::place(blocks);
-  TESSER_CHECK(offset + static_cast<std::size_t>(layout.total) <= arena.capacity(), std::to_string(layout.total) + " bytes after " + std::to_string(offset));
+  TESSER_CHECK(offset + static_cast<std::size_t>(layout.total) <= arena.capacity(),
+               std::to_string(layout.total) + " bytes after " + std::to_string(offset));
   first_of_node_.assign(nodes_ + 1, allocations_.size());
   for (std::size_t i = allocations_.size(); i-- > 0;) {
     allocations_[i].offset = static_cast<std::size_t>(layout.offsets[i]);
     first_of_node_[static_cast<std::size_t>(allocations_[i].node)] = i;
   }
-  for (std::size_t node = nodes_; node-- > 0;) first_of_node_[node] = std::min(first_of_node_[node], first_of_node_[node + 1]);
+  for (std::size_t node = nodes_; node-- > 0;)
+    first_of_node_[node] = std::min(first_of_node_[node], first_of_node_[node + 1]);
   memory_ = arena.base() + offset;
   planned_ = true;
   return static_cast<std::size_t>(layout.total);

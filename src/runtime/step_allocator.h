@@ -1,8 +1,9 @@
-// PyTorch's CPU allocator, replaced: every tensor storage that a kernel asks for during a step is known by its node and its place in
-// that node's sequence (the RDMA paper's dynamic tracing). The first step records them; from then on each comes from its planned address.
+// PyTorch's CPU allocator, replaced: every tensor storage that a kernel asks for during a step is known by its node and
+// its place in that node's sequence (the RDMA paper's dynamic tracing). The first step records them; from then on each
+// comes from its planned address.
 //
-// AllocationScript holds one program's sequence. Allocations made while no script is active on the calling thread, and those of the pool's other
-// threads, go to PyTorch's own allocator. One script may be active on a thread at a time.
+// AllocationScript holds one program's sequence. Allocations made while no script is active on the calling thread, and
+// those of the pool's other threads, go to PyTorch's own allocator. One script may be active on a thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,9 @@ class AllocationScript {
     std::int32_t node = 0;
     std::size_t bytes = 0;
     std::int64_t begin = 0;
-    std::int64_t end = 0;      // time of release, or the end of the step
-    std::size_t offset = 0;    // from the start of the step's memory, once planned
-    bool scratch = false;      // released before its node ended
+    std::int64_t end = 0;    // time of release, or the end of the step
+    std::size_t offset = 0;  // from the start of the step's memory, once planned
+    bool scratch = false;    // released before its node ended
   };
 
   AllocationScript() = default;
@@ -35,7 +36,8 @@ class AllocationScript {
   // Ends the step. Returns true when it recorded a sequence that plan() has not seen.
   bool end_step();
 
-  // Fixes every recorded allocation at an address of the arena from `offset` on. Returns the bytes the step needs there.
+  // Fixes every recorded allocation at an address of the arena from `offset` on. Returns the bytes the step needs
+  // there.
   std::size_t plan(const Arena& arena, std::size_t offset);
   // Forgets the plan, so that the next step records again.
   void discard_plan();
@@ -78,8 +80,8 @@ class ScriptScope {
   ScriptScope& operator=(const ScriptScope&) = delete;
 };
 
-// Releasing a block inside an announced arena is nothing to do, whichever thread does it. Announced once, before its first plan; forgotten
-// before it is unmapped.
+// Releasing a block inside an announced arena is nothing to do, whichever thread does it. Announced once, before its
+// first plan; forgotten before it is unmapped.
 void announce_arena(const Arena& arena);
 void forget_arena(const Arena& arena);
 

@@ -21,8 +21,8 @@ std::string value(const std::string& name, const std::string& shape, const std::
 
 std::string node(const std::string& name, const std::string& op, const std::string& args, const std::string& out,
                  const std::string& phase = "forward") {
-  return R"({"name":")" + name + R"(","op":")" + op + R"(","args":[)" + args + R"(],"out":[)" + out + R"(],"phase":")" + phase +
-         R"(","module":"net.)" + name + R"(","source":"step.py:7"})";
+  return R"({"name":")" + name + R"(","op":")" + op + R"(","args":[)" + args + R"(],"out":[)" + out + R"(],"phase":")" +
+         phase + R"(","module":"net.)" + name + R"(","source":"step.py:7"})";
 }
 
 std::string input(const std::string& name, const std::string& role, const std::string& shape) {
@@ -38,8 +38,9 @@ const std::string kScalars =
 graph::Program convolution_program() {
   return step_program(
       input("w", "parameter", "[8,3,3,3]") + "," + input("x", "batch", "[2,3,9,7]") + "," + kScalars,
-      node("conv", "aten::convolution", R"("%x","%w",null,[1,1],[1,1],[1,1],false,[0,0],1)", value("conv", "[2,8,9,7]")) + "," +
-          node("scaled", "aten::mul.Tensor", R"("%conv",0.5)", value("scaled", "[2,8,9,7]")) + "," +
+      node("conv", "aten::convolution", R"("%x","%w",null,[1,1],[1,1],[1,1],false,[0,0],1)",
+           value("conv", "[2,8,9,7]")) +
+          "," + node("scaled", "aten::mul.Tensor", R"("%conv",0.5)", value("scaled", "[2,8,9,7]")) + "," +
           node("gelu", "aten::gelu", R"("%scaled")", value("gelu", "[2,8,9,7]")) + "," +
           node("flat", "aten::view", R"("%gelu",[2,504])", value("flat", "[2,504]")) + "," +
           node("square", "aten::pow.Tensor_Scalar", R"("%flat",2)", value("square", "[2,504]")) + "," +
@@ -127,66 +128,82 @@ TEST(Executor, WritesAndReadsStateRowMajor) {
   EXPECT_EQ(weight, back);
   const auto wrong = (*executor)->write_state("w", {DType::kFloat32, {8, 3, 9}, weight.data()});
   ASSERT_FALSE(wrong.has_value());
-  EXPECT_EQ(wrong.error().message, "'w' is float32 of shape [8, 3, 3, 3] in the program, but float32 of shape [8, 3, 9] was given");
+  EXPECT_EQ(wrong.error().message,
+            "'w' is float32 of shape [8, 3, 3, 3] in the program, but float32 of shape [8, 3, 9] was given");
   EXPECT_FALSE((*executor)->write_state("nobody", {DType::kFloat32, {1}, weight.data()}).has_value());
 }
 
 TEST(Executor, NamesTheFirstOperatorThatGivesNan) {
-  auto executor = Executor::create(
-      step_program(input("w", "parameter", "[4]") + "," + input("x", "batch", "[4]") + "," + kScalars,
-                   node("a", "aten::log", R"("%x")", value("a", "[4]")) + "," +
-                       node("b", "aten::cumsum", R"("%a",0)", value("b", "[4]")) + "," +
-                       node("loss", "aten::sum", R"("%b")", value("loss", "[]")),
-                   R"({"role":"loss","value":"%loss"})"),
-      {.threads = 1, .check_nan = true});
+  auto executor =
+      Executor::create(step_program(input("w", "parameter", "[4]") + "," + input("x", "batch", "[4]") + "," + kScalars,
+                                    node("a", "aten::log", R"("%x")", value("a", "[4]")) + "," +
+                                        node("b", "aten::cumsum", R"("%a",0)", value("b", "[4]")) + "," +
+                                        node("loss", "aten::sum", R"("%b")", value("loss", "[]")),
+                                    R"({"role":"loss","value":"%loss"})"),
+                       {.threads = 1, .check_nan = true});
   ASSERT_TRUE(executor.has_value());
   const std::vector<float> x{1, 2, -1, 3};
   std::memcpy((*executor)->batch("x").data, x.data(), sizeof(float) * 4);
   const auto result = (*executor)->run(0, 0);
   ASSERT_FALSE(result.has_value());
-  EXPECT_NE(result.error().message.find("node 'a' (aten::log, module 'net.a', step.py:7) is the first operator"), std::string::npos)
+  EXPECT_NE(result.error().message.find("node 'a' (aten::log, module 'net.a', step.py:7) is the first operator"),
+            std::string::npos)
       << result.error().message;
 }
 
 TEST(Executor, NamesTheOperatorThatMadeTheLossInfinite) {
-  auto executor = Executor::create(
-      step_program(input("w", "parameter", "[4]") + "," + input("x", "batch", "[4]") + "," + kScalars,
-                   node("mask", "aten::clamp", R"("%x",null,{"float":"inf"})", value("mask", "[4]")) + "," + node("a", "aten::exp", R"("%x")", value("a", "[4]")) + "," +
-                       node("loss", "aten::sum", R"("%a")", value("loss", "[]")),
-                   R"({"role":"loss","value":"%loss"})"),
-      {.threads = 1, .check_nan = true});
+  auto executor =
+      Executor::create(step_program(input("w", "parameter", "[4]") + "," + input("x", "batch", "[4]") + "," + kScalars,
+                                    node("mask", "aten::clamp", R"("%x",null,{"float":"inf"})", value("mask", "[4]")) +
+                                        "," + node("a", "aten::exp", R"("%x")", value("a", "[4]")) + "," +
+                                        node("loss", "aten::sum", R"("%a")", value("loss", "[]")),
+                                    R"({"role":"loss","value":"%loss"})"),
+                       {.threads = 1, .check_nan = true});
   ASSERT_TRUE(executor.has_value()) << executor.error().message;
   const std::vector<float> x{1, 200, 0, 3};
   std::memcpy((*executor)->batch("x").data, x.data(), sizeof(float) * 4);
   const auto result = (*executor)->run(0, 0);
   ASSERT_FALSE(result.has_value());
-  EXPECT_NE(result.error().message.find("The first operator whose result became infinite was node 'a' (aten::exp"), std::string::npos)
+  EXPECT_NE(result.error().message.find("The first operator whose result became infinite was node 'a' (aten::exp"),
+            std::string::npos)
       << result.error().message;
 }
 
 TEST(Executor, RefusesOperatorsAndArgumentsItDoesNotKnow) {
   const auto refusal = [](const std::string& nodes) {
-    auto executor = Executor::create(step_program(input("x", "batch", "[4]") + "," + kScalars, nodes, R"({"role":"loss","value":"%loss"})"), {});
+    auto executor = Executor::create(
+        step_program(input("x", "batch", "[4]") + "," + kScalars, nodes, R"({"role":"loss","value":"%loss"})"), {});
     return executor.has_value() ? std::string("accepted") : executor.error().message;
   };
-  EXPECT_NE(refusal(node("loss", "aten::no_such_operator", R"("%x")", value("loss", "[]"))).find("no operator aten::no_such_operator"), std::string::npos);
-  EXPECT_NE(refusal(node("loss", "tesser::nothing", R"("%x")", value("loss", "[]"))).find("unknown operator"), std::string::npos);
-  EXPECT_NE(refusal(node("loss", "aten::sum", R"("%x",null,1,2,3)", value("loss", "[]"))).find("arguments, the operator takes"), std::string::npos);
-  EXPECT_NE(refusal(node("loss", "aten::sum.dim_IntList", R"("%x","text")", value("loss", "[]"))).find("'dim' does not fit"), std::string::npos);
-  EXPECT_NE(refusal(node("loss", "aten::mm", R"("%x")", value("loss", "[]"))).find("'mat2' is missing"), std::string::npos);
-  EXPECT_NE(refusal(node("loss", "tesser::dropout", R"("%x",0.5)", value("loss", "[]"))).find("tesser::dropout"), std::string::npos);
+  EXPECT_NE(refusal(node("loss", "aten::no_such_operator", R"("%x")", value("loss", "[]")))
+                .find("no operator aten::no_such_operator"),
+            std::string::npos);
+  EXPECT_NE(refusal(node("loss", "tesser::nothing", R"("%x")", value("loss", "[]"))).find("unknown operator"),
+            std::string::npos);
+  EXPECT_NE(refusal(node("loss", "aten::sum", R"("%x",null,1,2,3)", value("loss", "[]")))
+                .find("arguments, the operator takes"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(node("loss", "aten::sum.dim_IntList", R"("%x","text")", value("loss", "[]"))).find("'dim' does not fit"),
+      std::string::npos);
+  EXPECT_NE(refusal(node("loss", "aten::mm", R"("%x")", value("loss", "[]"))).find("'mat2' is missing"),
+            std::string::npos);
+  EXPECT_NE(refusal(node("loss", "tesser::dropout", R"("%x",0.5)", value("loss", "[]"))).find("tesser::dropout"),
+            std::string::npos);
 }
 
 TEST(Executor, AFailingKernelNamesItsNode) {
-  auto executor = Executor::create(
-      step_program(input("x", "batch", "[4]") + "," + input("y", "batch", "[5]") + "," + kScalars,
-                   node("loss", "aten::dot", R"("%x","%y")", value("loss", "[]")), R"({"role":"loss","value":"%loss"})"),
-      {});
+  auto executor =
+      Executor::create(step_program(input("x", "batch", "[4]") + "," + input("y", "batch", "[5]") + "," + kScalars,
+                                    node("loss", "aten::dot", R"("%x","%y")", value("loss", "[]")),
+                                    R"({"role":"loss","value":"%loss"})"),
+                       {});
   ASSERT_TRUE(executor.has_value());
   const auto result = (*executor)->run(0, 0);
   ASSERT_FALSE(result.has_value());
   EXPECT_FALSE((*executor)->run(1, 0).has_value());
-  EXPECT_NE(result.error().message.find("node 'loss' (aten::dot, module 'net.loss', step.py:7)"), std::string::npos) << result.error().message;
+  EXPECT_NE(result.error().message.find("node 'loss' (aten::dot, module 'net.loss', step.py:7)"), std::string::npos)
+      << result.error().message;
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ TEST(FusedExpression, EveryOpcodeHasANameOfItsOwn) {
 }
 
 TEST(FusedExpression, RefusesWhatIsNone) {
-  for (const char* text : {"", "o0", "o0 = ", "o0 = add(i0, i1)", "o0 = add(i0, i1, 1", "o0 = nothing(i0)", "i0 = relu(i1)",
-                           "o0 = relu(i0); ", "o0 = relu(x0)", "o0 = relu(i0) ", "o0 = relu(i-1)"}) {
+  for (const char* text : {"", "o0", "o0 = ", "o0 = add(i0, i1)", "o0 = add(i0, i1, 1", "o0 = nothing(i0)",
+                           "i0 = relu(i1)", "o0 = relu(i0); ", "o0 = relu(x0)", "o0 = relu(i0) ", "o0 = relu(i-1)"}) {
     const auto expression = parse_expression(text);
     ASSERT_FALSE(expression.has_value()) << text;
     EXPECT_NE(expression.error().message.find(text), std::string::npos);

@@ -5,32 +5,32 @@
 
 #include <gtest/gtest.h>
 
-#include "program_text.h"
 #include "graph/verify.h"
+#include "program_text.h"
 
 namespace tesser::runtime {
 namespace {
 
 using testing::step_program;
 
-constexpr const char* kInputs =
-    R"({"name":"w","role":"parameter","dtype":"float32","shape":[4,4],"trainable":true},)"
-    R"({"name":"v","role":"parameter","dtype":"float32","shape":[4,4],"trainable":true},)"
-    R"({"name":"x","role":"batch","dtype":"float32","shape":[4,4]},)"
-    R"({"name":"bias","role":"batch","dtype":"float32","shape":[4]},)"
-    R"({"name":"step","role":"step","dtype":"int64","shape":[]},)"
-    R"({"name":"seed","role":"seed","dtype":"int64","shape":[]},)"
-    R"({"name":"lr","role":"learning_rate","dtype":"float64","shape":[],"schedule":0})";
+constexpr const char* kInputs = R"({"name":"w","role":"parameter","dtype":"float32","shape":[4,4],"trainable":true},)"
+                                R"({"name":"v","role":"parameter","dtype":"float32","shape":[4,4],"trainable":true},)"
+                                R"({"name":"x","role":"batch","dtype":"float32","shape":[4,4]},)"
+                                R"({"name":"bias","role":"batch","dtype":"float32","shape":[4]},)"
+                                R"({"name":"step","role":"step","dtype":"int64","shape":[]},)"
+                                R"({"name":"seed","role":"seed","dtype":"int64","shape":[]},)"
+                                R"({"name":"lr","role":"learning_rate","dtype":"float64","shape":[],"schedule":0})";
 
-std::string node(const std::string& name, const std::string& op, const std::string& args, const std::string& phase = "forward",
-                 const std::string& shape = "[4,4]") {
-  return R"({"name":")" + name + R"(","op":")" + op + R"(","args":[)" + args + R"(],"out":[[")" + name + R"(","float32",)" +
-         shape + R"(]],"phase":")" + phase + R"("})";
+std::string node(const std::string& name, const std::string& op, const std::string& args,
+                 const std::string& phase = "forward", const std::string& shape = "[4,4]") {
+  return R"({"name":")" + name + R"(","op":")" + op + R"(","args":[)" + args + R"(],"out":[[")" + name +
+         R"(","float32",)" + shape + R"(]],"phase":")" + phase + R"("})";
 }
 
 std::string update(const std::string& parameter, const std::string& gradient) {
   return R"({"name":"update/)" + parameter + R"(","op":"tesser::sgd","args":["%)" + parameter + R"(","%)" + gradient +
-         R"(",null,"%lr","%step",0.0,0.0,0.0,false,false],"out":[[")" + parameter + R"(.new","float32",[4,4]],null],"phase":"update"})";
+         R"(",null,"%lr","%step",0.0,0.0,0.0,false,false],"out":[[")" + parameter +
+         R"(.new","float32",[4,4]],null],"phase":"update"})";
 }
 
 std::string outputs() {
@@ -55,9 +55,10 @@ TEST(ScheduleUpdates, RunsAnUpdateAfterItsGradientAndTheLastReader) {
   const auto program = schedule_updates(step_program(
       kInputs,
       node("a", "aten::mm", R"("%x","%w")") + "," + node("loss", "aten::sum", R"("%a")", "forward", "[]") + "," +
-          node("gw", "aten::mm", R"("%x","%a")", "backward") + "," + node("gv", "aten::mm", R"("%a","%x")", "backward") + "," +
-          node("dx", "aten::mm", R"("%gv","%w")", "backward") + "," + node("late", "aten::mm", R"("%dx","%dx")", "backward") +
-          "," + update("v", "gv") + "," + update("w", "gw"),
+          node("gw", "aten::mm", R"("%x","%a")", "backward") + "," +
+          node("gv", "aten::mm", R"("%a","%x")", "backward") + "," +
+          node("dx", "aten::mm", R"("%gv","%w")", "backward") + "," +
+          node("late", "aten::mm", R"("%dx","%dx")", "backward") + "," + update("v", "gv") + "," + update("w", "gw"),
       outputs()));
   EXPECT_EQ(names(program), (std::vector<std::string>{"a", "loss", "gw", "gv", "update/v", "dx", "update/w", "late"}));
   EXPECT_TRUE(graph::verify(program).has_value());
@@ -82,8 +83,8 @@ TEST(FuseElementwise, StopsBeforeAReaderInBetween) {
   const auto program = fuse_elementwise(step_program(
       kInputs,
       node("a", "aten::neg", R"("%x")") + "," + node("b", "aten::relu", R"("%a")") + "," +
-          node("between", "aten::mm", R"("%b","%w")") + "," + node("c", "aten::add.Tensor", R"("%b","%between")") + "," +
-          node("loss", "aten::sum", R"("%c")", "forward", "[]") + "," + update("w", "c") + "," + update("v", "c"),
+          node("between", "aten::mm", R"("%b","%w")") + "," + node("c", "aten::add.Tensor", R"("%b","%between")") +
+          "," + node("loss", "aten::sum", R"("%c")", "forward", "[]") + "," + update("w", "c") + "," + update("v", "c"),
       outputs()));
   EXPECT_EQ(names(program), (std::vector<std::string>{"b/fused", "between", "c", "loss", "update/w", "update/v"}));
   EXPECT_TRUE(graph::verify(program).has_value());

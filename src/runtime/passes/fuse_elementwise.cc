@@ -22,7 +22,8 @@ using graph::ValueId;
 using graph::ValueRef;
 
 constexpr std::size_t kLargestGroup = 24;
-// A group runs where its last member stands and keeps its inputs alive until then, so members must stand close together.
+// A group runs where its last member stands and keeps its inputs alive until then, so members must stand close
+// together.
 constexpr NodeId kFarthestMember = 16;
 
 // One program node as one instruction: which values it reads as tensors, and its numbers.
@@ -46,29 +47,37 @@ ValueId reference(const Node& node, std::size_t index) {
 }
 
 const std::map<std::string, Opcode>& unary_operators() {
-  static const std::map<std::string, Opcode> operators{
-      {"aten::neg", Opcode::kNeg},         {"aten::abs", Opcode::kAbs},       {"aten::exp", Opcode::kExp},
-      {"aten::log", Opcode::kLog},         {"aten::sqrt", Opcode::kSqrt},     {"aten::rsqrt", Opcode::kRsqrt},
-      {"aten::reciprocal", Opcode::kReciprocal}, {"aten::tanh", Opcode::kTanh}, {"aten::sigmoid", Opcode::kSigmoid},
-      {"aten::relu", Opcode::kRelu},       {"aten::silu", Opcode::kSilu},     {"aten::erf", Opcode::kErf},
-      {"aten::sin", Opcode::kSin},         {"aten::cos", Opcode::kCos}};
+  static const std::map<std::string, Opcode> operators{{"aten::neg", Opcode::kNeg},
+                                                       {"aten::abs", Opcode::kAbs},
+                                                       {"aten::exp", Opcode::kExp},
+                                                       {"aten::log", Opcode::kLog},
+                                                       {"aten::sqrt", Opcode::kSqrt},
+                                                       {"aten::rsqrt", Opcode::kRsqrt},
+                                                       {"aten::reciprocal", Opcode::kReciprocal},
+                                                       {"aten::tanh", Opcode::kTanh},
+                                                       {"aten::sigmoid", Opcode::kSigmoid},
+                                                       {"aten::relu", Opcode::kRelu},
+                                                       {"aten::silu", Opcode::kSilu},
+                                                       {"aten::erf", Opcode::kErf},
+                                                       {"aten::sin", Opcode::kSin},
+                                                       {"aten::cos", Opcode::kCos}};
   return operators;
 }
 
 const std::map<std::string, Opcode>& binary_operators() {
-  static const std::map<std::string, Opcode> operators{
-      {"aten::maximum", Opcode::kMaximum},
-      {"aten::minimum", Opcode::kMinimum},
-      {"aten::tanh_backward", Opcode::kTanhBackward},
-      {"aten::sigmoid_backward", Opcode::kSigmoidBackward},
-      {"aten::silu_backward", Opcode::kSiluBackward}};
+  static const std::map<std::string, Opcode> operators{{"aten::maximum", Opcode::kMaximum},
+                                                       {"aten::minimum", Opcode::kMinimum},
+                                                       {"aten::tanh_backward", Opcode::kTanhBackward},
+                                                       {"aten::sigmoid_backward", Opcode::kSigmoidBackward},
+                                                       {"aten::silu_backward", Opcode::kSiluBackward}};
   return operators;
 }
 
 // add, sub, mul, div of two tensors, or of a tensor and a number.
 std::optional<Elementwise> arithmetic(const Node& node) {
   const std::string& op = node.op;
-  const bool sum = op == "aten::add.Tensor" || op == "aten::sub.Tensor" || op == "aten::add.Scalar" || op == "aten::sub.Scalar";
+  const bool sum =
+      op == "aten::add.Tensor" || op == "aten::sub.Tensor" || op == "aten::add.Scalar" || op == "aten::sub.Scalar";
   const bool product = op == "aten::mul.Tensor" || op == "aten::mul.Scalar";
   const bool quotient = op == "aten::div.Tensor" || op == "aten::div.Scalar";
   if (!sum && !product && !quotient) return std::nullopt;
@@ -224,7 +233,8 @@ class Fuser {
     for (const NodeId member : group.members) {
       const ValueId value = program_.node(member).outputs[0];
       for (const NodeId reader : uses_.readers[static_cast<std::size_t>(value)]) {
-        const bool inside = reader == last || group_of_[static_cast<std::size_t>(reader)] == group_of_[static_cast<std::size_t>(member)];
+        const bool inside = reader == last ||
+                            group_of_[static_cast<std::size_t>(reader)] == group_of_[static_cast<std::size_t>(member)];
         if (!inside && reader < last) return false;
       }
     }

@@ -17,17 +17,46 @@ struct OpcodeInfo {
 };
 
 constexpr std::array<OpcodeInfo, static_cast<std::size_t>(Opcode::kCount)> kOpcodes{{
-    {"add", 2, 1},           {"mul", 2, 0},           {"div", 2, 0},           {"maximum", 2, 0},
-    {"minimum", 2, 0},       {"add_number", 1, 1},
-    {"mul_number", 1, 1},    {"div_number", 1, 1},    {"number_sub", 1, 1},    {"number_div", 1, 1},
-    {"pow", 1, 1},           {"clamp", 1, 2},         {"leaky_relu", 1, 1},    {"neg", 1, 0},
-    {"abs", 1, 0},           {"exp", 1, 0},           {"log", 1, 0},           {"sqrt", 1, 0},
-    {"rsqrt", 1, 0},         {"reciprocal", 1, 0},    {"tanh", 1, 0},          {"sigmoid", 1, 0},
-    {"relu", 1, 0},          {"silu", 1, 0},          {"gelu", 1, 0},          {"gelu_tanh", 1, 0},
-    {"erf", 1, 0},           {"sin", 1, 0},           {"cos", 1, 0},           {"threshold_backward", 2, 1},
-    {"tanh_backward", 2, 0}, {"sigmoid_backward", 2, 0}, {"silu_backward", 2, 0}, {"gelu_backward", 2, 0},
-    {"gelu_tanh_backward", 2, 0}, {"hardtanh_backward", 2, 2}, {"leaky_relu_backward", 2, 1}, {"where", 3, 0},
-    {"masked_fill", 2, 1},   {"dropout", 1, 2},
+    {"add", 2, 1},
+    {"mul", 2, 0},
+    {"div", 2, 0},
+    {"maximum", 2, 0},
+    {"minimum", 2, 0},
+    {"add_number", 1, 1},
+    {"mul_number", 1, 1},
+    {"div_number", 1, 1},
+    {"number_sub", 1, 1},
+    {"number_div", 1, 1},
+    {"pow", 1, 1},
+    {"clamp", 1, 2},
+    {"leaky_relu", 1, 1},
+    {"neg", 1, 0},
+    {"abs", 1, 0},
+    {"exp", 1, 0},
+    {"log", 1, 0},
+    {"sqrt", 1, 0},
+    {"rsqrt", 1, 0},
+    {"reciprocal", 1, 0},
+    {"tanh", 1, 0},
+    {"sigmoid", 1, 0},
+    {"relu", 1, 0},
+    {"silu", 1, 0},
+    {"gelu", 1, 0},
+    {"gelu_tanh", 1, 0},
+    {"erf", 1, 0},
+    {"sin", 1, 0},
+    {"cos", 1, 0},
+    {"threshold_backward", 2, 1},
+    {"tanh_backward", 2, 0},
+    {"sigmoid_backward", 2, 0},
+    {"silu_backward", 2, 0},
+    {"gelu_backward", 2, 0},
+    {"gelu_tanh_backward", 2, 0},
+    {"hardtanh_backward", 2, 2},
+    {"leaky_relu_backward", 2, 1},
+    {"where", 3, 0},
+    {"masked_fill", 2, 1},
+    {"dropout", 1, 2},
 }};
 
 const OpcodeInfo& info(Opcode opcode) { return kOpcodes[static_cast<std::size_t>(opcode)]; }
@@ -39,7 +68,8 @@ void print_operand(std::string& text, const Operand& operand) {
 
 void print_number(std::string& text, double number) {
   std::array<char, 32> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;  // shortest that reads back exactly
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;  // shortest that reads back exactly
   text.append(buffer.data(), end);
 }
 
@@ -57,7 +87,8 @@ class Parser {
       const std::size_t open = text_.find('(', at_);
       if (open == std::string_view::npos) return std::nullopt;
       const auto name = text_.substr(at_, open - at_);
-      const auto found = std::find_if(kOpcodes.begin(), kOpcodes.end(), [&](const auto& each) { return each.name == name; });
+      const auto found =
+          std::find_if(kOpcodes.begin(), kOpcodes.end(), [&](const auto& each) { return each.name == name; });
       if (found == kOpcodes.end()) return std::nullopt;
       instruction.opcode = static_cast<Opcode>(found - kOpcodes.begin());
       at_ = open + 1;
@@ -93,10 +124,17 @@ class Parser {
     if (at_ >= text_.size()) return std::nullopt;
     Operand operand;
     switch (text_[at_]) {
-      case 'i': operand.kind = Operand::Kind::kInput; break;
-      case 't': operand.kind = Operand::Kind::kTemporary; break;
-      case 'o': operand.kind = Operand::Kind::kOutput; break;
-      default: return std::nullopt;
+      case 'i':
+        operand.kind = Operand::Kind::kInput;
+        break;
+      case 't':
+        operand.kind = Operand::Kind::kTemporary;
+        break;
+      case 'o':
+        operand.kind = Operand::Kind::kOutput;
+        break;
+      default:
+        return std::nullopt;
     }
     const auto [end, error] = std::from_chars(text_.data() + at_ + 1, text_.data() + text_.size(), operand.index);
     if (error != std::errc() || operand.index < 0) return std::nullopt;

@@ -1,8 +1,10 @@
-// The little language of tesser::fused: a chain of elementwise operators evaluated tile by tile, whose intermediates never reach memory.
+// The little language of tesser::fused: a chain of elementwise operators evaluated tile by tile, whose intermediates
+// never reach memory.
 //
-// A fused node's arguments are the expression's text, the list of its input values, and (for dropout) seed and step. Text: one instruction after
-// another, separated by "; ", each `result = opcode(operand, ..., number, ...)`. Operands are i0, i1, ... (inputs), t0, t1, ... (intermediates) and
-// the results t0, t1, ... or o0, o1, ... (outputs, which later instructions may read too). Every instruction computes float32.
+// A fused node's arguments are the expression's text, the list of its input values, and (for dropout) seed and step.
+// Text: one instruction after another, separated by "; ", each `result = opcode(operand, ..., number, ...)`. Operands
+// are i0, i1, ... (inputs), t0, t1, ... (intermediates) and the results t0, t1, ... or o0, o1, ... (outputs, which
+// later instructions may read too). Every instruction computes float32.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +24,14 @@ enum class Opcode : std::uint8_t {
   kMaximum,
   kMinimum,
   // A tensor and numbers.
-  kAddNumber,         // a + number
-  kMulNumber,         // a * number
-  kDivNumber,         // a / number
-  kNumberSub,         // number - a
-  kNumberDiv,         // number / a
-  kPow,               // exponent among those is_fused_exponent() names
-  kClamp,             // min(max(a, low), high)
-  kLeakyRelu,         // slope
+  kAddNumber,  // a + number
+  kMulNumber,  // a * number
+  kDivNumber,  // a / number
+  kNumberSub,  // number - a
+  kNumberDiv,  // number / a
+  kPow,        // exponent among those is_fused_exponent() names
+  kClamp,      // min(max(a, low), high)
+  kLeakyRelu,  // slope
   // One tensor.
   kNeg,
   kAbs,
@@ -48,14 +50,14 @@ enum class Opcode : std::uint8_t {
   kSin,
   kCos,
   // Derivatives: gradient first.
-  kThresholdBackward,   // gradient where x > number
-  kTanhBackward,        // result of tanh
-  kSigmoidBackward,     // result of sigmoid
-  kSiluBackward,        // argument
-  kGeluBackward,        // argument
-  kGeluTanhBackward,    // argument
-  kHardtanhBackward,    // argument; low, high
-  kLeakyReluBackward,   // argument; slope
+  kThresholdBackward,  // gradient where x > number
+  kTanhBackward,       // result of tanh
+  kSigmoidBackward,    // result of sigmoid
+  kSiluBackward,       // argument
+  kGeluBackward,       // argument
+  kGeluTanhBackward,   // argument
+  kHardtanhBackward,   // argument; low, high
+  kLeakyReluBackward,  // argument; slope
   // Selection: mask first, as 0 and 1.
   kWhere,
   kMaskedFill,  // (a, mask, number)

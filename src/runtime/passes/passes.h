@@ -1,7 +1,8 @@
-// Passes from program to program that the executor runs before it binds kernels. Each is a free function; each keeps every number the same.
+// Passes from program to program that the executor runs before it binds kernels. Each is a free function; each keeps
+// every number the same.
 //
-// Passes reorder, remove and add nodes. Inputs keep their ValueIds; other values are numbered anew in the order of their nodes. Links from backward to
-// forward nodes are dropped, since nodes move.
+// Passes reorder, remove and add nodes. Inputs keep their ValueIds; other values are numbered anew in the order of
+// their nodes. Links from backward to forward nodes are dropped, since nodes move.
 #pragma once
 
 #include <vector>
@@ -13,25 +14,27 @@ namespace tesser::runtime {
 // The program as an executor runs it: all passes that its options ask for, in their order.
 graph::Program prepare(graph::Program program, bool fuse);
 
-// Puts every update (tesser::sgd, tesser::adam) as early as its gradient allows and after every other reader of the state it changes, so that
-// gradients live shortly and updates may be done in place.
+// Puts every update (tesser::sgd, tesser::adam) as early as its gradient allows and after every other reader of the
+// state it changes, so that gradients live shortly and updates may be done in place.
 graph::Program schedule_updates(graph::Program program);
 
 // Joins chains of elementwise float32 operators into tesser::fused nodes (fused_expression.h).
 graph::Program fuse_elementwise(graph::Program program);
 
-// The parameters that the executor keeps channels-last: the weights of 2-d convolutions, whose kernels then keep all activations so.
+// The parameters that the executor keeps channels-last: the weights of 2-d convolutions, whose kernels then keep all
+// activations so.
 std::vector<graph::ValueId> channels_last_parameters(const graph::Program& program);
 
-// Shared by the passes: how often each value is read (by nodes and as output), and the nodes' order made consistent again after an edit.
+// Shared by the passes: how often each value is read (by nodes and as output), and the nodes' order made consistent
+// again after an edit.
 struct Uses {
   explicit Uses(const graph::Program& program);
   std::vector<std::vector<graph::NodeId>> readers;  // by value, in node order, once each
   std::vector<bool> is_output;                      // by value
 };
 
-// Replaces the nodes, drops values that none of them defines, and numbers the rest anew. `nodes` still use the old ids and must be in an order in which
-// they can run.
+// Replaces the nodes, drops values that none of them defines, and numbers the rest anew. `nodes` still use the old ids
+// and must be in an order in which they can run.
 void replace_nodes(graph::Program& program, std::vector<graph::Node> nodes);
 
 bool is_update(const graph::Node& node);

@@ -6,7 +6,8 @@
 namespace tesser::runtime {
 namespace {
 
-// oneDNN's convolutions bring the weight into a blocked order of their own at every call; the backward one does so with the weight's gradient too.
+// oneDNN's convolutions bring the weight into a blocked order of their own at every call; the backward one does so with
+// the weight's gradient too.
 std::int64_t kernel_scratch_bytes(const graph::Program& program, const graph::Node& node) {
   const bool forward = node.op == "aten::convolution";
   if (!forward && node.op != "aten::convolution_backward") return 0;

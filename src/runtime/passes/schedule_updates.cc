@@ -10,8 +10,8 @@ using graph::ValueId;
 
 graph::Program schedule_updates(graph::Program program) {
   const Uses uses(program);
-  // When every node but the updates keeps its place, an update may run right after the last of: producers of what it reads, and readers of
-  // the state it overwrites.
+  // When every node but the updates keeps its place, an update may run right after the last of: producers of what it
+  // reads, and readers of the state it overwrites.
   std::vector<std::vector<NodeId>> updates_after(program.nodes.size() + 1);
   std::vector<graph::Node> nodes;
   for (NodeId id = 0; id < static_cast<NodeId>(program.nodes.size()); ++id) {
@@ -38,7 +38,8 @@ graph::Program schedule_updates(graph::Program program) {
   nodes.reserve(program.nodes.size());
   for (NodeId id = 0; id <= static_cast<NodeId>(program.nodes.size()); ++id) {
     for (const NodeId update : updates_after[static_cast<std::size_t>(id)]) nodes.push_back(program.node(update));
-    if (id < static_cast<NodeId>(program.nodes.size()) && !is_update(program.node(id))) nodes.push_back(program.node(id));
+    if (id < static_cast<NodeId>(program.nodes.size()) && !is_update(program.node(id)))
+      nodes.push_back(program.node(id));
   }
   replace_nodes(program, std::move(nodes));
   return program;
