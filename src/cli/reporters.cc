@@ -20,6 +20,7 @@ namespace {
 
 using runtime::CheckpointWritten;
 using runtime::Evaluation;
+using runtime::OperatorTime;
 using runtime::StepReport;
 using runtime::TrainEnd;
 using runtime::TrainStart;
@@ -93,6 +94,12 @@ class PeopleReporter : public runtime::TrainReporter {
                      duration_text(end.seconds), end.samples_per_second,
                      bytes_text(end.memory.arena_bytes + end.memory.unplanned_bytes),
                      bytes_text(end.resident_peak_bytes)));
+    double total = 0;
+    for (const OperatorTime& each : end.operators) total += each.seconds;
+    for (const OperatorTime& each : end.operators) {
+      line(fmt::format("{:9.3f} ms {:5.1f}%  {:4} x {}", each.seconds * 1e3, 100 * each.seconds / total, each.calls,
+                       each.op));
+    }
   }
 
  protected:
@@ -217,6 +224,16 @@ class BarReporter : public PeopleReporter {
   Clock::time_point last_;
 };
 
+// The member "operators" of the end event, or nothing.
+std::string operators_json(const std::vector<OperatorTime>& operators) {
+  std::string text;
+  for (const OperatorTime& each : operators) {
+    text += fmt::format("{}{{\"op\":{},\"calls\":{},\"seconds\":{}}}", text.empty() ? "" : ",", json_string(each.op),
+                        each.calls, json_number(each.seconds));
+  }
+  return operators.empty() ? "" : ",\"operators\":[" + text + "]";
+}
+
 class JsonReporter : public runtime::TrainReporter {
  public:
   void started(const TrainStart& start) override {
@@ -259,12 +276,12 @@ class JsonReporter : public runtime::TrainReporter {
         fmt::format("{{\"event\":\"end\",\"steps\":{},\"step\":{},\"seconds\":{},\"samples_per_second\":{},\"peak_"
                     "bytes\":{},\"predicted_peak_bytes\":{},"
                     "\"unplanned_allocations\":{},\"unplanned_bytes\":{},\"resident_peak_bytes\":{},\"interrupted\":{},"
-                    "\"final_loss\":{},\"checkpoint\":{}}}",
+                    "\"final_loss\":{},\"checkpoint\":{}{}}}",
                     end.steps, end.step, json_number(end.seconds), json_number(end.samples_per_second),
                     end.memory.arena_bytes + end.memory.unplanned_bytes, end.memory.predicted_peak_bytes,
                     end.memory.unplanned_allocations, end.memory.unplanned_bytes, end.resident_peak_bytes,
                     end.interrupted, end.final_loss ? json_number(*end.final_loss) : "null",
-                    end.checkpoint ? json_string(end.checkpoint->string()) : "null"));
+                    end.checkpoint ? json_string(end.checkpoint->string()) : "null", operators_json(end.operators)));
   }
 };
 

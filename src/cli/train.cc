@@ -85,6 +85,7 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("--seed", options.seed,
                       "Seed of the data's order and of the program's random numbers (0, or the checkpoint's)");
   command->add_flag("--no-shuffle", arguments->no_shuffle, "Take the samples in the order of the files");
+  command->add_flag("--profile", options.profile, "print how long each operator took in a step");
   command->add_flag("--check-nan", options.check_nan,
                     "Stop at the first operator that gives a value that is not finite");
   command->add_option("--evaluate", options.evaluate,

@@ -25,8 +25,8 @@ Result<Kernel> bind_node(const graph::Program& program, const graph::Node& node)
 // Parts of bind_node, each for its own kind of operator; an empty Kernel means "not mine".
 Result<Kernel> bind_aten_operator(const graph::Program& program,
                                   const graph::Node& node);  // any operator of PyTorch's dispatcher
-Result<Kernel> bind_specialized_operator(const graph::Program& program,
-                                         const graph::Node& node);  // aten operators with a better way here
+Result<Kernel> bind_view(const graph::Program& program, const graph::Node& node);
+Result<Kernel> bind_matrix_product(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_batch_norm(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_random_operator(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_recurrent_cell(const graph::Program& program, const graph::Node& node);

@@ -136,6 +136,7 @@ Result<void> Training::prepare() {
   ExecutorOptions executor_options;
   executor_options.threads = options_.threads;
   executor_options.check_nan = options_.check_nan;
+  executor_options.profile = options_.profile;
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
   if (resumed_) {
     TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, options_.program, *resumed_));
@@ -388,6 +389,7 @@ Result<TrainEnd> Training::loop() {
   end.seconds = seconds_since(begin);
   end.samples_per_second = step_seconds_ > 0 ? static_cast<double>(steps_ * data_->batch_size()) / step_seconds_ : 0;
   end.memory = executor_->memory();
+  end.operators = executor_->profile();
   end.resident_peak_bytes = resident_peak_bytes();
   end.interrupted = info_.step < until_step_;
   end.final_loss = loss_;

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/evaluate.h"
+#include "runtime/executor.h"
 
 namespace tesser::runtime {
 
@@ -31,6 +32,7 @@ struct TrainOptions {
   bool shuffle = true;               // a resumed run does as its checkpoint says
   int threads = 0;                   // 0: all processors
   bool check_nan = false;
+  bool profile = false;  // measure each operator's time
   std::optional<std::filesystem::path>
       evaluate;  // data directory for the forward program after each epoch and at the end
 };
@@ -69,6 +71,7 @@ struct TrainEnd {
   bool interrupted = false;              // ended because it was asked to
   std::optional<double> final_loss;
   std::optional<std::filesystem::path> checkpoint;  // the last complete one
+  std::vector<OperatorTime> operators;              // under TrainOptions::profile
 };
 
 // What the loop reports, on the thread that runs it. A report that takes long delays the next step.

@@ -99,5 +99,40 @@ TEST(FuseElementwise, LeavesOtherTypesAndPhasesApart) {
   EXPECT_EQ(names(program), (std::vector<std::string>{"a", "loss", "b", "update/w", "update/v"}));
 }
 
+TEST(AbsorbSums, AProductWithOneReaderIsAddedWhereTheSumStands) {
+  const auto program = absorb_sums(step_program(
+      kInputs,
+      node("a", "aten::mm", R"("%x","%w")") + "," + node("b", "aten::mm", R"("%x","%v")") + "," +
+          node("c", "aten::add.Tensor", R"("%b","%a")") + "," + node("d", "aten::add.Tensor", R"("%c","%a",2)") + "," +
+          node("loss", "aten::sum", R"("%d")", "forward", "[]") + "," + update("w", "c") + "," + update("v", "d"),
+      outputs()));
+  EXPECT_EQ(names(program), (std::vector<std::string>{"a", "c", "d", "loss", "update/w", "update/v"}));
+  EXPECT_EQ(find_node(program, "c").op, "aten::addmm");
+  EXPECT_EQ(find_node(program, "d").op, "aten::add.Tensor");
+  EXPECT_TRUE(graph::verify(program).has_value());
+}
+
+// Four products of 64 rows with one right operand of 64 x 64 share a packed copy; a fifth of other rows does not.
+TEST(PackSharedWeights, ProductsWithEquallyManyRowsShareOneCopy) {
+  std::string nodes;
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    nodes += node(name, "aten::mm", R"("%big","%right")", "forward", "[64,64]") + ",";
+  }
+  const std::string inputs = std::string(kInputs) +
+                             R"(,{"name":"big","role":"batch","dtype":"float32","shape":[64,64]},)" +
+                             R"({"name":"right","role":"batch","dtype":"float32","shape":[64,64]},)" +
+                             R"({"name":"tall","role":"batch","dtype":"float32","shape":[128,64]})";
+  const auto program = pack_shared_weights(step_program(
+      inputs,
+      nodes + node("other", "aten::mm", R"("%tall","%right")", "forward", "[128,64]") + "," +
+          node("loss", "aten::sum", R"("%p0")", "forward", "[]") + "," + update("w", "x") + "," + update("v", "x"),
+      outputs()));
+  EXPECT_EQ(program.nodes[0].op, "tesser::pack_weight");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(find_node(program, "p" + std::to_string(i)).op, "tesser::packed_product");
+  EXPECT_EQ(find_node(program, "other").op, "aten::mm");
+  EXPECT_TRUE(graph::verify(program).has_value());
+}
+
 }  // namespace
 }  // namespace tesser::runtime

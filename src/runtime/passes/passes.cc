@@ -10,6 +10,8 @@ using graph::NodeId;
 using graph::ValueId;
 
 graph::Program prepare(graph::Program program, bool fuse) {
+  program = absorb_sums(std::move(program));
+  program = pack_shared_weights(std::move(program));
   if (fuse) program = fuse_elementwise(std::move(program));
   return schedule_updates(std::move(program));
 }

@@ -21,6 +21,15 @@ graph::Program schedule_updates(graph::Program program);
 // Joins chains of elementwise float32 operators into tesser::fused nodes (fused_expression.h).
 graph::Program fuse_elementwise(graph::Program program);
 
+// A float32 matrix product whose only reader adds something of its shape to it becomes aten::addmm where the sum
+// stands.
+graph::Program absorb_sums(graph::Program program);
+
+// Right operands of many matrix products with equally many rows (the weights of an unrolled loop) are brought into
+// oneDNN's blocked order once: tesser::pack_weight(right, rows) -> packed, tesser::packed_product(left, packed, addend
+// or None). Both exist only between this pass and the kernels.
+graph::Program pack_shared_weights(graph::Program program);
+
 // The parameters that the executor keeps channels-last: the weights of 2-d convolutions, whose kernels then keep all
 // activations so.
 std::vector<graph::ValueId> channels_last_parameters(const graph::Program& program);

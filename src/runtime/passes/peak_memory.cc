@@ -6,9 +6,19 @@
 namespace tesser::runtime {
 namespace {
 
-// oneDNN's convolutions bring the weight into a blocked order of their own at every call; the backward one does so with
-// the weight's gradient too.
+std::int64_t transposed_left_bytes(const graph::Program& program, const graph::Node& node) {
+  const auto* left = node.args.empty() ? nullptr : std::get_if<graph::ValueRef>(&node.args[0]);
+  if (left == nullptr || left->id == graph::kNone) return 0;
+  const graph::Value& value = program.value(left->id);
+  if (value.producer == graph::kNone || program.node(value.producer).op != "aten::t") return 0;
+  const bool worth = program.value(node.outputs[0]).shape.back() >= 256;  // kColumnsWorthTransposing of the kernels
+  return worth && value.dtype == DType::kFloat32 ? value.bytes() : 0;
+}
+
+// Matrix products bring a transposed left operand into rows. oneDNN's convolutions bring the weight into a blocked
+// order of their own at every call; the backward one does so with the weight's gradient too.
 std::int64_t kernel_scratch_bytes(const graph::Program& program, const graph::Node& node) {
+  if (node.op == "aten::mm") return transposed_left_bytes(program, node);
   const bool forward = node.op == "aten::convolution";
   if (!forward && node.op != "aten::convolution_backward") return 0;
   const std::size_t position = forward ? 1 : 2;
