@@ -21,7 +21,7 @@ FUZZ_SECONDS = 60
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
 # Folders whose tests need ATen, which is not built with sanitizers.
-NEEDS_ATEN = {"runtime"}
+NEEDS_ATEN = {"executor"}
 
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",

@@ -97,8 +97,8 @@ class PeopleReporter : public runtime::TrainReporter {
     double total = 0;
     for (const OperatorTime& each : end.operators) total += each.seconds;
     for (const OperatorTime& each : end.operators) {
-      line(fmt::format("{:9.3f} ms {:5.1f}%  {:4} x {}", each.seconds * 1e3, 100 * each.seconds / total, each.calls,
-                       each.op));
+      line(fmt::format("{:9.3f} ms {:5.1f}%  {:4} x {}{}", each.seconds * 1e3, 100 * each.seconds / total, each.calls,
+                       each.op, each.scratch_bytes > 0 ? ", scratch " + bytes_text(each.scratch_bytes) : ""));
     }
   }
 
@@ -228,8 +228,8 @@ class BarReporter : public PeopleReporter {
 std::string operators_json(const std::vector<OperatorTime>& operators) {
   std::string text;
   for (const OperatorTime& each : operators) {
-    text += fmt::format("{}{{\"op\":{},\"calls\":{},\"seconds\":{}}}", text.empty() ? "" : ",", json_string(each.op),
-                        each.calls, json_number(each.seconds));
+    text += fmt::format("{}{{\"op\":{},\"calls\":{},\"seconds\":{},\"scratch_bytes\":{}}}", text.empty() ? "" : ",",
+                        json_string(each.op), each.calls, json_number(each.seconds), each.scratch_bytes);
   }
   return operators.empty() ? "" : ",\"operators\":[" + text + "]";
 }
@@ -275,12 +275,13 @@ class JsonReporter : public runtime::TrainReporter {
     print_line(
         fmt::format("{{\"event\":\"end\",\"steps\":{},\"step\":{},\"seconds\":{},\"samples_per_second\":{},\"peak_"
                     "bytes\":{},\"predicted_peak_bytes\":{},"
-                    "\"unplanned_allocations\":{},\"unplanned_bytes\":{},\"resident_peak_bytes\":{},\"interrupted\":{},"
+                    "\"scratch_bytes\":{},\"unplanned_allocations\":{},\"unplanned_bytes\":{},\"resident_peak_bytes\":{"
+                    "},\"interrupted\":{},"
                     "\"final_loss\":{},\"checkpoint\":{}{}}}",
                     end.steps, end.step, json_number(end.seconds), json_number(end.samples_per_second),
                     end.memory.arena_bytes + end.memory.unplanned_bytes, end.memory.predicted_peak_bytes,
-                    end.memory.unplanned_allocations, end.memory.unplanned_bytes, end.resident_peak_bytes,
-                    end.interrupted, end.final_loss ? json_number(*end.final_loss) : "null",
+                    end.memory.scratch_bytes, end.memory.unplanned_allocations, end.memory.unplanned_bytes,
+                    end.resident_peak_bytes, end.interrupted, end.final_loss ? json_number(*end.final_loss) : "null",
                     end.checkpoint ? json_string(end.checkpoint->string()) : "null", operators_json(end.operators)));
   }
 };

@@ -81,6 +81,7 @@ struct Executor::Impl {
   void run_timed(std::size_t index);
   Result<void> check_finite(NodeId id);
   Result<void> check_loss() const;
+  std::vector<std::int64_t> node_scratch() const;  // bytes, by node; zeros before the first step
   std::string infinity_advice() const;
   Result<at::Tensor> state_tensor(const std::string& name, DType dtype, const Shape& shape) const;
 };
@@ -327,13 +328,24 @@ Result<void> Executor::read_result(const std::string& name, const MutableTensorV
   return {};
 }
 
+std::vector<std::int64_t> Executor::Impl::node_scratch() const {
+  std::vector<std::int64_t> bytes(compiled.nodes.size());
+  for (const AllocationScript::Allocation& allocation : script.allocations()) {
+    if (allocation.scratch)
+      bytes[static_cast<std::size_t>(allocation.node)] += static_cast<std::int64_t>(allocation.bytes);
+  }
+  return bytes;
+}
+
 std::vector<OperatorTime> Executor::profile() const {
+  const std::vector<std::int64_t> scratch = impl_->node_scratch();
   std::map<std::string, OperatorTime> by_operator;
   const std::int64_t steps = std::max<std::int64_t>(impl_->steps_run - kWarmUpSteps, 1);
   for (std::size_t i = 0; i < impl_->node_seconds.size(); ++i) {
     OperatorTime& time = by_operator[impl_->compiled.nodes[i].op];
     time.op = impl_->compiled.nodes[i].op;
     ++time.calls;
+    time.scratch_bytes = std::max(time.scratch_bytes, scratch[i]);
     time.seconds += impl_->node_seconds[i] / static_cast<double>(steps);
   }
   std::vector<OperatorTime> times;
@@ -347,6 +359,7 @@ MemoryReport Executor::memory() const {
   report.state_bytes = impl_->state_bytes;
   report.predicted_peak_bytes = impl_->predicted_peak_bytes;
   report.arena_bytes = impl_->step_bytes == 0 ? 0 : impl_->state_bytes + static_cast<std::int64_t>(impl_->step_bytes);
+  for (const std::int64_t bytes : impl_->node_scratch()) report.scratch_bytes = std::max(report.scratch_bytes, bytes);
   report.unplanned_allocations = impl_->script.unplanned_allocations();
   report.unplanned_bytes = impl_->script.unplanned_peak_bytes();
   return report;

@@ -31,15 +31,17 @@ struct ExecutorOptions {
 // Time that the nodes of one operator took.
 struct OperatorTime {
   std::string op;
-  std::int64_t calls = 0;  // a step
-  double seconds = 0;      // a step, on average over the steps after the first two
+  std::int64_t calls = 0;          // a step
+  double seconds = 0;              // a step, on average over the steps after the first two
+  std::int64_t scratch_bytes = 0;  // most that a kernel of it took for itself while it ran
 };
 
 // Bytes of tensor storage, all for one step.
 struct MemoryReport {
-  std::int64_t state_bytes = 0;            // parameters, optimizer state, buffers, constants, batch
-  std::int64_t predicted_peak_bytes = 0;   // before the first run: state and arena, from the program alone
-  std::int64_t arena_bytes = 0;            // state and planned arena as laid out after tracing; 0 before the first run
+  std::int64_t state_bytes = 0;           // parameters, optimizer state, buffers, constants, batch
+  std::int64_t predicted_peak_bytes = 0;  // before the first run: state and arena, from the program alone
+  std::int64_t arena_bytes = 0;           // state and planned arena as laid out after tracing; 0 before the first run
+  std::int64_t scratch_bytes = 0;         // most that one node's kernel took for itself while it ran; part of the arena
   std::int64_t unplanned_allocations = 0;  // storage allocations of the last step that did not come from the arena
   std::int64_t unplanned_bytes = 0;        // their largest sum at one time
 };

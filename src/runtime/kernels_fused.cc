@@ -1,6 +1,7 @@
 // tesser::fused: runs an expression tile by tile. A tile's intermediates stay in the first-level cache.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -48,24 +49,7 @@ class FusedKernel {
         tile_(tile_function()) {}
 
   void operator()(Registers& registers) {
-    // The first whole float input decides the order of elements in memory, for the results too.
-    const at::Tensor* leader = nullptr;
-    for (const ValueId id : inputs_) {
-      const at::Tensor& tensor = registers[static_cast<std::size_t>(id)];
-      if (tensor.scalar_type() == at::kFloat && tensor.sizes() == at::IntArrayRef(shape_)) {
-        if (tensor.is_non_overlapping_and_dense()) {
-          leader = &tensor;
-          break;
-        }
-      }
-    }
-    std::vector<std::int64_t> strides;
-    if (leader != nullptr && !expression_.uses_dropout()) {
-      strides = leader->strides().vec();
-    } else {
-      const auto row_major = c10::contiguous_strides(shape_);
-      strides.assign(row_major.begin(), row_major.end());  // dropout counts elements in row-major order
-    }
+    const std::vector<std::int64_t> strides = result_strides(registers);
     held_.clear();
     accesses_.clear();
     for (const ValueId id : inputs_) accesses_.push_back(access(registers[static_cast<std::size_t>(id)], strides));
@@ -85,6 +69,28 @@ class FusedKernel {
   }
 
  private:
+  // The order of elements in memory that most whole inputs have, so that few need a copy; of equally frequent ones the
+  // first. Row-major where dropout counts elements.
+  std::vector<std::int64_t> result_strides(const Registers& registers) const {
+    const auto row_major = c10::contiguous_strides(shape_);
+    std::vector<std::int64_t> best(row_major.begin(), row_major.end());
+    if (expression_.uses_dropout()) return best;
+    std::map<std::vector<std::int64_t>, int> votes;
+    int most = 0;
+    for (const ValueId id : inputs_) {
+      const at::Tensor& tensor = registers[static_cast<std::size_t>(id)];
+      if (tensor.scalar_type() != at::kFloat || tensor.sizes() != at::IntArrayRef(shape_)) continue;
+      if (tensor.is_non_overlapping_and_dense()) ++votes[tensor.strides().vec()];
+    }
+    for (const ValueId id : inputs_) {
+      const auto found = votes.find(registers[static_cast<std::size_t>(id)].strides().vec());
+      if (found == votes.end() || found->second <= most) continue;
+      most = found->second;
+      best = found->first;
+    }
+    return best;
+  }
+
   // Physical order: dimensions from the largest stride of the result to the smallest.
   InputAccess access(const at::Tensor& tensor, const std::vector<std::int64_t>& strides) {
     InputAccess result;

@@ -1,5 +1,6 @@
 #include "runtime/passes/peak_memory.h"
 
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -15,16 +16,35 @@ std::int64_t transposed_left_bytes(const graph::Program& program, const graph::N
   return worth && value.dtype == DType::kFloat32 ? value.bytes() : 0;
 }
 
+// Pooling's derivative follows the order of its gradient. One that comes out of a matrix or of dropout is row-major:
+// the indices are then brought into that order, and the result is made in it before it is brought into the input's.
+std::int64_t pooling_scratch_bytes(const graph::Program& program, const graph::Node& node) {
+  const auto* gradient = node.args.empty() ? nullptr : std::get_if<graph::ValueRef>(&node.args[0]);
+  if (gradient == nullptr || gradient->id == graph::kNone || node.outputs[0] == graph::kNone) return 0;
+  const graph::Value& value = program.value(gradient->id);
+  if (value.producer == graph::kNone || value.shape.size() != 4 || value.shape[1] == 1) return 0;
+  const std::string& op = program.node(value.producer).op;
+  if (!op.ends_with("view") && op.rfind("tesser::dropout", 0) != 0) return 0;
+  return program.value(node.outputs[0]).bytes() + value.elements() * static_cast<std::int64_t>(sizeof(std::int64_t));
+}
+
 // Matrix products bring a transposed left operand into rows. oneDNN's convolutions bring the weight into a blocked
 // order of their own at every call; the backward one does so with the weight's gradient too.
 std::int64_t kernel_scratch_bytes(const graph::Program& program, const graph::Node& node) {
+  if (node.op == "aten::max_pool2d_with_indices_backward") return pooling_scratch_bytes(program, node);
   if (node.op == "aten::mm") return transposed_left_bytes(program, node);
   const bool forward = node.op == "aten::convolution";
   if (!forward && node.op != "aten::convolution_backward") return 0;
   const std::size_t position = forward ? 1 : 2;
   const auto* weight = position < node.args.size() ? std::get_if<graph::ValueRef>(&node.args[position]) : nullptr;
   if (weight == nullptr || weight->id == graph::kNone) return 0;
-  return program.value(weight->id).bytes() * (forward ? 1 : 2);
+  const std::int64_t weight_copies = program.value(weight->id).bytes() * (forward ? 1 : 2);
+  // A batch value comes row-major and is brought into channels-last order too.
+  const auto* input = std::get_if<graph::ValueRef>(&node.args[position - 1]);
+  if (input == nullptr || input->id == graph::kNone) return weight_copies;
+  const graph::Value& image = program.value(input->id);
+  const bool copied = image.producer == graph::kNone && image.shape.size() == 4 && image.shape[1] > 1;
+  return weight_copies + (copied ? image.bytes() : 0);
 }
 
 }  // namespace

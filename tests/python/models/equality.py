@@ -81,10 +81,19 @@ def train_with_tesser(program: Path, data: Path, checkpoint: Path, threads: int 
     lines = _output_of(
         [*command, "--threads", threads, "--json", "--checkpoint", checkpoint, "--every", steps]
     ).splitlines()
-    losses = [event["loss"] for event in map(json.loads, lines) if event["event"] == "step"]
+    events = [json.loads(line) for line in lines]
+    _check_memory(events[-1])
+    losses = [event["loss"] for event in events if event["event"] == "step"]
     weights = checkpoint.parent / f"{checkpoint.name}.safetensors"
     _output_of([binary(), "export", checkpoint, "-o", weights])
     return Run(losses, load_file(weights))
+
+
+def _check_memory(end: dict) -> None:
+    """After the first step no storage comes from outside the plan, and its peak is what was foreseen."""
+    assert end["unplanned_allocations"] == 0
+    foreseen, measured = end["predicted_peak_bytes"], end["peak_bytes"]
+    assert abs(foreseen - measured) <= 0.05 * measured, f"{foreseen} bytes foreseen, {measured} measured"
 
 
 def _output_of(command: list[object]) -> str:

@@ -7,7 +7,9 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,15 @@ def start(program: Path, data: Path, *words: object) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> Outcome:
-    output, errors = process.communicate(timeout=SECONDS)
+    # Not communicate(), which passes over what readline() has read ahead.
+    watchdog = threading.Timer(SECONDS, process.kill)
+    watchdog.start()
+    with ThreadPoolExecutor(1) as other:
+        reading = other.submit(process.stderr.read)
+        output = process.stdout.read()
+        errors = reading.result()
+    process.wait()
+    watchdog.cancel()
     events = []
     for line in output.splitlines(keepends=True):
         if line.endswith("\n"):  # a killed process may leave half a line
