@@ -22,5 +22,6 @@ void add_generate(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
 void add_train(CLI::App& app, Action& action);
+void add_transport(CLI::App& app, Action& action);
 
 }  // namespace tesser::cli

@@ -1,0 +1,42 @@
+// How bytes reach a peer: the part of a channel that differs between paths. Internal to this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "transport/channel.h"
+#include "transport/completion.h"
+
+namespace tesser::transport {
+
+// Called from any thread. Ranges have been checked. Each call begins the completion as often as it ends it.
+class PeerPath {
+ public:
+  virtual ~PeerPath() = default;
+
+  virtual std::string name() const = 0;  // for PathReport
+
+  virtual void write(const std::byte* from, const RemoteRegion& to, std::uint64_t offset, std::size_t bytes,
+                     Completion& completion) = 0;
+  virtual void read(const RemoteRegion& from, std::uint64_t offset, std::byte* to, std::size_t bytes,
+                    Completion& completion) = 0;
+  virtual void flush(Completion& completion) = 0;
+  // Stores `value` in the word `signal` of the peer's signal area, ordered as asked.
+  virtual void notify(const RemoteRegion& signals, std::uint32_t signal, std::uint64_t value, Notification order,
+                      Completion& completion) = 0;
+  // Payload up to this size is best sent together with its notification; 0: never.
+  virtual std::size_t largest_joint() const { return 0; }
+  virtual void write_and_notify(const std::byte* from, const RemoteRegion& to, std::uint64_t offset, std::size_t bytes,
+                                std::uint32_t signal, std::uint64_t value, Completion& completion) {}
+
+  // Ends everything in flight with this failure, soon. Nothing touches local memory afterwards. Service thread.
+  virtual void abort(const Failure& failure) {}
+};
+
+// A peer whose memory is mapped here.
+std::unique_ptr<PeerPath> make_mapped_path();
+
+}  // namespace tesser::transport

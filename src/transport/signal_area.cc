@@ -1,0 +1,69 @@
+#include "transport/signal_area.h"
+
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace tesser::transport {
+
+static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free &&
+                  std::atomic_ref<std::uint32_t>::is_always_lock_free,
+              "words shared by processes need lock-free atomics");
+
+void ring(Doorbell& doorbell) {
+  if (std::atomic_ref<std::uint32_t>(doorbell.sleepers).load(std::memory_order_seq_cst) == 0) {
+    return;
+  }
+  std::atomic_ref<std::uint32_t>(doorbell.word).fetch_add(1, std::memory_order_seq_cst);
+  ::syscall(SYS_futex, &doorbell.word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+SignalArea::SignalArea(std::shared_ptr<MemoryRegion> region)
+    : region_(std::move(region)), offsets_(sizeof(Doorbell), region_->bytes(), kWordBytes) {}
+
+Outcome<std::uint32_t> SignalArea::allocate(std::uint32_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto offset = offsets_.allocate(bytes, kWordBytes);
+  if (!offset) {
+    return failure(FailureKind::kOutOfMemory, "", "the device has no signal word left; close transfers not in use");
+  }
+  for (std::uint32_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
+    store_signal(data(), static_cast<std::uint32_t>(*offset) + i, 0);
+  }
+  return static_cast<std::uint32_t>(*offset);
+}
+
+void SignalArea::free(std::uint32_t offset) {
+  const std::lock_guard lock(mutex_);
+  offsets_.free(offset);
+  tags_.erase(offset);
+}
+
+void SignalArea::expect(std::uint32_t offset, std::uint32_t tag) {
+  const std::lock_guard lock(mutex_);
+  tags_[offset] = tag;
+}
+
+bool SignalArea::expects(std::uint32_t offset, std::uint64_t value) {
+  const std::lock_guard lock(mutex_);
+  const auto tag = tags_.find(offset);
+  return tag != tags_.end() && tag->second == static_cast<std::uint32_t>(value >> 32);
+}
+
+void SignalArea::deliver(std::uint32_t offset, std::uint64_t value) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto tag = tags_.find(offset);
+    if (tag == tags_.end() || tag->second != static_cast<std::uint32_t>(value >> 32)) {
+      return;
+    }
+    store_signal(data(), offset, value);
+  }
+  ring();
+}
+
+}  // namespace tesser::transport

@@ -1,0 +1,70 @@
+// The signal area of a device: where peers say that something has happened (docs/transport.md, signals). Internal to
+// this folder.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "transport/failure.h"
+#include "transport/memory_region.h"
+#include "transport/offset_allocator.h"
+
+namespace tesser::transport {
+
+// Lies at the begin of every signal area and is shared by processes: what wakes the device's sleepers.
+struct Doorbell {
+  alignas(64) std::uint32_t word = 0;
+  alignas(64) std::uint32_t sleepers = 0;
+};
+
+// Wakes the sleepers behind a doorbell, if there are any. After the signal was stored (seq_cst).
+void ring(Doorbell& doorbell);
+
+// A peer's or our own signal word. Both are sequentially consistent: the argument for wake-ups needs it.
+inline void store_signal(std::byte* area, std::uint32_t offset, std::uint64_t value) {
+  auto& word = *reinterpret_cast<std::uint64_t*>(area + offset);
+  std::atomic_ref<std::uint64_t>(word).exchange(value, std::memory_order_seq_cst);
+}
+inline std::uint64_t load_signal(std::byte* area, std::uint32_t offset) {
+  auto& word = *reinterpret_cast<std::uint64_t*>(area + offset);
+  return std::atomic_ref<std::uint64_t>(word).load(std::memory_order_seq_cst);
+}
+
+// Thread-safe.
+class SignalArea {
+ public:
+  static constexpr std::size_t kBytes = std::size_t{4} << 20;
+  static constexpr std::uint32_t kWordBytes = 64;
+  static constexpr std::uint32_t kBlockBytes = 128;  // a metadata block
+
+  explicit SignalArea(std::shared_ptr<MemoryRegion> region);
+
+  const std::shared_ptr<MemoryRegion>& region() const { return region_; }
+  std::byte* data() const { return region_->data(); }
+  Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(region_->data()); }
+  void ring() const { transport::ring(doorbell()); }
+
+  // A word (kWordBytes) or block, zeroed. kOutOfMemory when the area is full.
+  Outcome<std::uint32_t> allocate(std::uint32_t bytes);
+  void free(std::uint32_t offset);
+
+  // Signals that come as messages are only stored for words that expect them: the value's upper half must be the tag
+  // set here.
+  void expect(std::uint32_t offset, std::uint32_t tag);
+  bool expects(std::uint32_t offset, std::uint64_t value);
+  // Stores a signal that came as a message, after its payload, and rings. Nothing happens when nothing expects it.
+  void deliver(std::uint32_t offset, std::uint64_t value);
+
+ private:
+  std::shared_ptr<MemoryRegion> region_;
+  std::mutex mutex_;
+  OffsetAllocator offsets_;
+  std::unordered_map<std::uint32_t, std::uint32_t> tags_;
+};
+
+}  // namespace tesser::transport

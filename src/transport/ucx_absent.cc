@@ -1,0 +1,19 @@
+// Stands in for ucx_worker.cc where UCX is not there at build time.
+
+#include "transport/ucx_worker.h"
+
+namespace tesser::transport {
+
+std::string ucx_description() {
+  return "not in this build: UCX was not found when tesser was built (Debian: libucx-dev)";
+}
+
+std::vector<std::string> ucx_adapters() { return {}; }
+
+Outcome<std::shared_ptr<UcxWorker>> UcxWorker::open(const UcxOptions&, UcxEvents) {
+  return failure(FailureKind::kUnavailable, "",
+                 "this tesser was built without UCX and reaches peers on the same machine only; install libucx-dev and "
+                 "build again");
+}
+
+}  // namespace tesser::transport
