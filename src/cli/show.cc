@@ -33,6 +33,7 @@ constexpr const char* kExamples = R"(
 Examples:
   tesser show mnist.tesser                      what it is made of, by module
   tesser show mnist.tesser --graph              every operator, one a line
+  tesser show mnist.tesser --graph --prepared   the same as a run executes it: fused, updates in their place
   tesser show mnist.tesser --memory             what is live where memory is fullest
   tesser show mnist.tesser --program forward    the forward program beside the step
   tesser show mnist.tesser --json               the same as numbers)";
@@ -45,6 +46,7 @@ struct Arguments {
   int depth = 3;
   bool depth_given = false;
   bool graph = false;
+  bool prepared = false;
   bool json = false;
   bool memory = false;
 };
@@ -344,7 +346,7 @@ Result<int> run_show(const Arguments& arguments) {
     return tl::unexpected<Error>(program.error());
   }
   if (arguments.graph) {
-    fmt::print("{}", graph::print(*program));
+    fmt::print("{}", graph::print(arguments.prepared ? runtime::prepare(*program, ExecutorOptions().fuse) : *program));
     return 0;
   }
   const Summary summary = graph::summarize(*program, arguments.json && !arguments.depth_given ? -1 : arguments.depth);
@@ -378,6 +380,10 @@ void add_show(CLI::App& app, Action& action) {
           ->check(CLI::NonNegativeNumber);
   CLI::Option* const graph =
       command->add_flag("--graph", arguments->graph, "Print every input, operator and output, one a line");
+  command
+      ->add_flag("--prepared", arguments->prepared,
+                 "With --graph: the operators as a run executes them, fused and in their order")
+      ->needs(graph);
   CLI::Option* const memory =
       command->add_flag("--memory", arguments->memory, "Print what is live where memory is fullest");
   CLI::Option* const json = command->add_flag("--json", arguments->json, "Print the summary as JSON");

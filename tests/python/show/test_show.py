@@ -35,6 +35,30 @@ def test_graph_is_the_golden_print(directory: Path) -> None:
     assert forward == (PROGRAMS / "forward.txt").read_text(encoding="utf-8")
 
 
+def test_prepared_graph_is_the_one_that_runs(tmp_path: Path) -> None:
+    def node(name: str, op: str, source: str) -> dict:
+        return {"name": name, "op": op, "args": [source], "out": [[name, "float32", [8]]], "phase": "forward"}
+
+    program = {
+        "format": "tesser.program",
+        "version": 1,
+        "name": "chain",
+        "kind": "forward",
+        "producer": "test",
+        "first_step": 0,
+        "schedules": [],
+        "inputs": [{"name": "x", "role": "batch", "dtype": "float32", "shape": [8]}],
+        "nodes": [node("a", "aten::neg", "%x"), node("b", "aten::relu", "%a")],
+        "outputs": [{"role": "result", "name": "y", "value": "%b"}],
+    }
+    (tmp_path / "forward.json").write_text(json.dumps(program), encoding="utf-8")
+    assert "%b = aten::relu(%a)" in show(tmp_path / "forward.json", "--graph").stdout
+    prepared = show(tmp_path / "forward.json", "--graph", "--prepared").stdout
+    assert '%b = tesser::fused("t0 = neg(i0); o0 = relu(t0)", [%x])' in prepared
+    alone = show(tmp_path / "forward.json", "--prepared")
+    assert alone.returncode == 2 and "--prepared requires --graph" in alone.stderr
+
+
 def test_summary_says_what_the_program_is(directory: Path) -> None:
     outcome = show(directory)
     assert outcome.returncode == 0
