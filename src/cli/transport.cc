@@ -32,7 +32,8 @@ Examples:
   tesser transport bench --peers host1:7000
   tesser transport info --peers host1:7000              the path to it and why)";
 
-constexpr std::chrono::seconds kConnectTime{10};
+constexpr std::chrono::seconds kConnectTime{10};  // for a peer that is just being started
+constexpr std::chrono::seconds kLookTime{2};
 constexpr std::chrono::hours kListenTime{24};
 
 struct Arguments {
@@ -92,7 +93,7 @@ Result<int> run_info(const Arguments& arguments) {
   fmt::print("address              {}\n", report.address);
   for (const std::string& peer : arguments.peers) {
     TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Channel> channel,
-                            or_error(device->connect(peer, transport::in(kConnectTime))));
+                            or_error(device->connect(peer, transport::in(kLookTime))));
     print_path(*channel);
   }
   return 0;

@@ -23,7 +23,7 @@ namespace {
 constexpr unsigned kMessageId = 1;
 constexpr std::size_t kLargestJoint = 8 << 10;
 // UCX's own shared memory is not used: docs/transport.md says why.
-constexpr const char* kAllButSharedMemory = "^posix,sysv,cma,xpmem,self";
+constexpr const char* kAllButSharedMemory = "^sm,self";
 constexpr std::chrono::milliseconds kTimeToCancel{500};
 
 static_assert(sizeof(SignalMessage) == 32, "it is the header of the message on the wire");
