@@ -133,6 +133,11 @@ struct Program {
   ValueId find(const std::string& value_name) const;  // kNone when there is no such value (linear search)
 };
 
+// The value that an argument of a node is, or kNone when it is none or is not given.
+ValueId value_argument(const Node& node, std::size_t index);
+// The integer or float that an argument is; nothing when it is none or is not given.
+std::optional<double> number_argument(const Node& node, std::size_t index);
+
 // Every value a node reads, in argument order, lists included, duplicates kept, nulls left out.
 std::vector<ValueId> values_read(const Node& node);
 

@@ -17,14 +17,10 @@ namespace {
 
 using graph::kNone;
 using graph::Node;
+using graph::number_argument;
 using graph::Program;
+using graph::value_argument;
 using graph::ValueId;
-using graph::ValueRef;
-
-ValueId value_argument(const Node& node, std::size_t index) {
-  const auto* reference = index < node.args.size() ? std::get_if<ValueRef>(&node.args[index]) : nullptr;
-  return reference == nullptr ? kNone : reference->id;
-}
 
 at::Tensor read(const Registers& registers, ValueId id) {
   return id == kNone ? at::Tensor() : registers[static_cast<std::size_t>(id)];
@@ -178,11 +174,6 @@ struct Backward {
 bool flag_argument(const Node& node, std::size_t index) {
   const auto* flag = index < node.args.size() ? std::get_if<bool>(&node.args[index]) : nullptr;
   return flag != nullptr && *flag;
-}
-
-std::optional<double> number_argument(const Node& node, std::size_t index) {
-  const auto* number = index < node.args.size() ? std::get_if<double>(&node.args[index]) : nullptr;
-  return number == nullptr ? std::nullopt : std::optional<double>(*number);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "kernels/transpose.h"
 #include "runtime/kernels.h"
+#include "runtime/passes/passes.h"
 
 namespace tesser::runtime {
 namespace {
@@ -20,8 +21,8 @@ namespace {
 using graph::kNone;
 using graph::Node;
 using graph::Program;
+using graph::value_argument;
 using graph::ValueId;
-using graph::ValueRef;
 
 // Multiplications; below, looking up oneDNN's primitive costs more than it gains.
 constexpr std::int64_t kSmallestProduct = 1 << 18;
@@ -29,18 +30,6 @@ constexpr std::int64_t kSmallestProduct = 1 << 18;
 constexpr std::int64_t kColumnsWorthTransposing = 256;
 
 const at::Tensor& read(const Registers& registers, ValueId id) { return registers[static_cast<std::size_t>(id)]; }
-
-ValueId value_argument(const Node& node, std::size_t index) {
-  const auto* reference = index < node.args.size() ? std::get_if<ValueRef>(&node.args[index]) : nullptr;
-  return reference == nullptr ? kNone : reference->id;
-}
-
-bool is_one(const Node& node, std::size_t index) {
-  if (index >= node.args.size()) return true;
-  const auto* integer = std::get_if<std::int64_t>(&node.args[index]);
-  const auto* real = std::get_if<double>(&node.args[index]);
-  return (integer != nullptr && *integer == 1) || (real != nullptr && *real == 1);
-}
 
 bool is_float_matrix(const Program& program, ValueId id) {
   return id != kNone && program.value(id).dtype == DType::kFloat32 && program.value(id).shape.size() == 2;
@@ -189,7 +178,7 @@ Result<Kernel> bind_matrix_product(const Program& program, const Node& node) {
   if (node.op == "aten::mm" && is_float_matrix(program, first) && is_float_matrix(program, second)) {
     return matrix_product(first, second, kNone, output);
   }
-  if (node.op == "aten::addmm" && is_one(node, 3) && is_one(node, 4)) {
+  if (is_plain_addmm(node)) {
     const ValueId right = value_argument(node, 2);
     if (first != kNone && program.value(first).dtype == DType::kFloat32 && is_float_matrix(program, second) &&
         is_float_matrix(program, right)) {

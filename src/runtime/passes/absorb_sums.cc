@@ -14,17 +14,9 @@ using graph::Program;
 using graph::ValueId;
 using graph::ValueRef;
 
-ValueId reference(const Node& node, std::size_t index) {
-  const auto* value = index < node.args.size() ? std::get_if<ValueRef>(&node.args[index]) : nullptr;
-  return value == nullptr ? kNone : value->id;
-}
-
 bool adds_plainly(const Node& node) {
   if (node.op != "aten::add.Tensor" || node.outputs.size() != 1) return false;
-  if (node.args.size() < 3) return true;
-  const auto* integer = std::get_if<std::int64_t>(&node.args[2]);
-  const auto* real = std::get_if<double>(&node.args[2]);
-  return (integer != nullptr && *integer == 1) || (real != nullptr && *real == 1);
+  return node.args.size() < 3 || graph::number_argument(node, 2) == 1.0;
 }
 
 }  // namespace
@@ -37,8 +29,8 @@ graph::Program absorb_sums(graph::Program program) {
     const Node& sum = program.node(id);
     if (!adds_plainly(sum)) continue;
     for (const std::size_t place : {std::size_t{0}, std::size_t{1}}) {
-      const ValueId result = reference(sum, place);
-      const ValueId addend = reference(sum, 1 - place);
+      const ValueId result = graph::value_argument(sum, place);
+      const ValueId addend = graph::value_argument(sum, 1 - place);
       if (result == kNone || addend == kNone || result == addend) continue;
       const graph::Value& value = program.value(result);
       const graph::Value& other = program.value(addend);

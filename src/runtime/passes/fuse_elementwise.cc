@@ -35,15 +35,7 @@ struct Elementwise {
 
 std::optional<double> number(const Node& node, std::size_t index, std::optional<double> fallback = std::nullopt) {
   if (index >= node.args.size() || std::holds_alternative<graph::None>(node.args[index])) return fallback;
-  if (const auto* value = std::get_if<double>(&node.args[index])) return *value;
-  if (const auto* value = std::get_if<std::int64_t>(&node.args[index])) return static_cast<double>(*value);
-  return std::nullopt;
-}
-
-ValueId reference(const Node& node, std::size_t index) {
-  if (index >= node.args.size()) return kNone;
-  const auto* value = std::get_if<ValueRef>(&node.args[index]);
-  return value == nullptr ? kNone : value->id;
+  return graph::number_argument(node, index);
 }
 
 const std::map<std::string, Opcode>& unary_operators() {
@@ -81,8 +73,8 @@ std::optional<Elementwise> arithmetic(const Node& node) {
   const bool product = op == "aten::mul.Tensor" || op == "aten::mul.Scalar";
   const bool quotient = op == "aten::div.Tensor" || op == "aten::div.Scalar";
   if (!sum && !product && !quotient) return std::nullopt;
-  const ValueId a = reference(node, 0);
-  const ValueId b = reference(node, 1);
+  const ValueId a = graph::value_argument(node, 0);
+  const ValueId b = graph::value_argument(node, 1);
   if (a == kNone) return std::nullopt;
   double alpha = 1;
   if (sum) {
@@ -103,8 +95,8 @@ std::optional<Elementwise> arithmetic(const Node& node) {
 std::optional<Elementwise> activation(const Node& node) {
   const std::string& op = node.op;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const ValueId a = reference(node, 0);
-  const ValueId b = reference(node, 1);
+  const ValueId a = graph::value_argument(node, 0);
+  const ValueId b = graph::value_argument(node, 1);
   const auto tanh_form = [&](std::size_t index) {
     const auto* form = index < node.args.size() ? std::get_if<std::string>(&node.args[index]) : nullptr;
     return form != nullptr && *form == "tanh";
@@ -154,8 +146,8 @@ std::optional<Elementwise> activation(const Node& node) {
     if (!minuend || number(node, 2, 1.0) != 1.0) return std::nullopt;
     return Elementwise{Opcode::kNumberSub, {a}, {*minuend}};
   }
-  if (op == "aten::where.self" && b != kNone && reference(node, 2) != kNone) {
-    return Elementwise{Opcode::kWhere, {a, b, reference(node, 2)}, {}};
+  if (op == "aten::where.self" && b != kNone && graph::value_argument(node, 2) != kNone) {
+    return Elementwise{Opcode::kWhere, {a, b, graph::value_argument(node, 2)}, {}};
   }
   if (op == "aten::masked_fill.Scalar" && b != kNone) {
     const auto value = number(node, 2);
@@ -178,9 +170,9 @@ std::optional<Elementwise> elementwise(const Program& program, const Node& node)
   if (result.dtype != DType::kFloat32 || result.elements() == 0) return std::nullopt;
   std::optional<Elementwise> found;
   if (const auto unary = unary_operators().find(node.op); unary != unary_operators().end()) {
-    found = Elementwise{unary->second, {reference(node, 0)}, {}};
+    found = Elementwise{unary->second, {graph::value_argument(node, 0)}, {}};
   } else if (const auto binary = binary_operators().find(node.op); binary != binary_operators().end()) {
-    found = Elementwise{binary->second, {reference(node, 0), reference(node, 1)}, {}};
+    found = Elementwise{binary->second, {graph::value_argument(node, 0), graph::value_argument(node, 1)}, {}};
   } else if (found = arithmetic(node); !found) {
     found = activation(node);
   }

@@ -27,23 +27,11 @@ struct Product {
   ValueId addend = kNone;  // of the result's shape, or a row
 };
 
-ValueId reference(const Node& node, std::size_t index) {
-  const auto* value = index < node.args.size() ? std::get_if<ValueRef>(&node.args[index]) : nullptr;
-  return value == nullptr ? kNone : value->id;
-}
-
-bool is_one(const Node& node, std::size_t index) {
-  if (index >= node.args.size()) return true;
-  const auto* integer = std::get_if<std::int64_t>(&node.args[index]);
-  const auto* real = std::get_if<double>(&node.args[index]);
-  return (integer != nullptr && *integer == 1) || (real != nullptr && *real == 1);
-}
-
 bool product_of(const Program& program, const Node& node, Product& product) {
   if (node.op == "aten::mm") {
-    product = {reference(node, 0), reference(node, 1), kNone};
-  } else if (node.op == "aten::addmm" && is_one(node, 3) && is_one(node, 4)) {
-    product = {reference(node, 1), reference(node, 2), reference(node, 0)};
+    product = {graph::value_argument(node, 0), graph::value_argument(node, 1), kNone};
+  } else if (is_plain_addmm(node)) {
+    product = {graph::value_argument(node, 1), graph::value_argument(node, 2), graph::value_argument(node, 0)};
   } else {
     return false;
   }

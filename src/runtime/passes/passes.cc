@@ -74,6 +74,13 @@ void replace_nodes(graph::Program& program, std::vector<graph::Node> nodes) {
 
 bool is_update(const graph::Node& node) { return node.op == "tesser::sgd" || node.op == "tesser::adam"; }
 
+bool is_plain_addmm(const graph::Node& node) {
+  const auto is_one = [&](std::size_t index) {
+    return index >= node.args.size() || graph::number_argument(node, index) == 1.0;
+  };
+  return node.op == "aten::addmm" && is_one(3) && is_one(4);
+}
+
 std::vector<ValueId> channels_last_parameters(const graph::Program& program) {
   std::vector<ValueId> chosen;
   for (const graph::Node& node : program.nodes) {

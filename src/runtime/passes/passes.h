@@ -47,5 +47,7 @@ struct Uses {
 void replace_nodes(graph::Program& program, std::vector<graph::Node> nodes);
 
 bool is_update(const graph::Node& node);
+// aten::addmm whose factors beta and alpha are 1.
+bool is_plain_addmm(const graph::Node& node);
 
 }  // namespace tesser::runtime

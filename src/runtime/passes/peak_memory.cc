@@ -8,9 +8,9 @@ namespace tesser::runtime {
 namespace {
 
 std::int64_t transposed_left_bytes(const graph::Program& program, const graph::Node& node) {
-  const auto* left = node.args.empty() ? nullptr : std::get_if<graph::ValueRef>(&node.args[0]);
-  if (left == nullptr || left->id == graph::kNone) return 0;
-  const graph::Value& value = program.value(left->id);
+  const graph::ValueId left = graph::value_argument(node, 0);
+  if (left == graph::kNone) return 0;
+  const graph::Value& value = program.value(left);
   if (value.producer == graph::kNone || program.node(value.producer).op != "aten::t") return 0;
   const bool worth = program.value(node.outputs[0]).shape.back() >= 256;  // kColumnsWorthTransposing of the kernels
   return worth && value.dtype == DType::kFloat32 ? value.bytes() : 0;
@@ -19,9 +19,9 @@ std::int64_t transposed_left_bytes(const graph::Program& program, const graph::N
 // Pooling's derivative follows the order of its gradient. One that comes out of a matrix or of dropout is row-major:
 // the indices are then brought into that order, and the result is made in it before it is brought into the input's.
 std::int64_t pooling_scratch_bytes(const graph::Program& program, const graph::Node& node) {
-  const auto* gradient = node.args.empty() ? nullptr : std::get_if<graph::ValueRef>(&node.args[0]);
-  if (gradient == nullptr || gradient->id == graph::kNone || node.outputs[0] == graph::kNone) return 0;
-  const graph::Value& value = program.value(gradient->id);
+  const graph::ValueId gradient = graph::value_argument(node, 0);
+  if (gradient == graph::kNone || node.outputs[0] == graph::kNone) return 0;
+  const graph::Value& value = program.value(gradient);
   if (value.producer == graph::kNone || value.shape.size() != 4 || value.shape[1] == 1) return 0;
   const std::string& op = program.node(value.producer).op;
   if (!op.ends_with("view") && op.rfind("tesser::dropout", 0) != 0) return 0;
