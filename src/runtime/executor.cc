@@ -14,6 +14,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
@@ -62,6 +63,7 @@ struct Executor::Impl {
   std::vector<Kernel> kernels;
   std::vector<std::vector<ValueId>> releases;       // by node: values nobody reads later
   std::vector<graph::StateOutput> copied_state;     // new state that no update has put in place
+  std::vector<std::vector<ValueId>> kept_results;   // by node: results among those, which may be views of state
   std::unordered_map<std::string, ValueId> inputs;  // by name
   std::unordered_map<std::string, ValueId> results;
   AllocationScript script;
@@ -78,6 +80,10 @@ struct Executor::Impl {
 
   Result<void> lay_out_state();
   Result<void> bind();
+  bool is_in_state(const at::Tensor& tensor) const {
+    const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
+    return data >= arena->base() && data < arena->base() + state_bytes;
+  }
   void run_timed(std::size_t index);
   Result<void> check_finite(NodeId id);
   Result<void> check_loss() const;
@@ -125,6 +131,7 @@ Result<void> Executor::Impl::bind() {
   const Uses uses(compiled);
   const auto count = static_cast<NodeId>(compiled.nodes.size());
   releases.resize(compiled.nodes.size());
+  kept_results.resize(compiled.nodes.size());
   for (ValueId id = 0; id < static_cast<ValueId>(compiled.values.size()); ++id) {
     const graph::Value& value = compiled.value(id);
     if (value.producer == kNone || uses.is_output[static_cast<std::size_t>(id)]) continue;
@@ -134,7 +141,9 @@ Result<void> Executor::Impl::bind() {
   for (const graph::StateOutput& output : compiled.state_outputs) {
     const NodeId producer = compiled.value(output.value).producer;
     const bool in_place = producer != kNone && is_update(compiled.node(producer));
-    if (!in_place && output.state != output.value) copied_state.push_back(output);
+    if (in_place || output.state == output.value) continue;
+    copied_state.push_back(output);
+    if (producer != kNone) kept_results[static_cast<std::size_t>(producer)].push_back(output.value);
   }
   kernels.reserve(compiled.nodes.size());
   for (NodeId id = 0; id < count; ++id) {
@@ -269,6 +278,12 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
       if (output != kNone) self.registers[static_cast<std::size_t>(output)].reset();  // what the last step left
     }
   }
+  // New state that is other state as it was before the step: an update may overwrite that before it is copied.
+  std::vector<at::Tensor> saved(self.copied_state.size());
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    const ValueId source = self.copied_state[i].value;
+    if (compiled.value(source).producer == kNone) saved[i] = self.registers[static_cast<std::size_t>(source)].clone();
+  }
   NodeId running = 0;
   StepResult result;
   bool recorded = false;
@@ -285,6 +300,10 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
       } else {
         self.kernels[index](self.registers);
       }
+      for (const ValueId id : self.kept_results[index]) {
+        at::Tensor& result = self.registers[static_cast<std::size_t>(id)];
+        if (self.is_in_state(result)) result = result.clone();
+      }
       if (self.options.check_nan) TESSER_RETURN_IF_ERROR(self.check_finite(running));
       self.script.end_node();
       for (const ValueId id : self.releases[index]) self.registers[static_cast<std::size_t>(id)].reset();
@@ -299,9 +318,10 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
     return failed(describe(compiled.node(running)) + ": " + error.what());
   }
   ++self.steps_run;
-  for (const graph::StateOutput& output : self.copied_state) {
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    const graph::StateOutput& output = self.copied_state[i];
     self.registers[static_cast<std::size_t>(output.state)].copy_(
-        self.registers[static_cast<std::size_t>(output.value)]);
+        saved[i].defined() ? saved[i] : self.registers[static_cast<std::size_t>(output.value)]);
   }
   if (compiled.loss != kNone) result.loss = self.registers[static_cast<std::size_t>(compiled.loss)].item<double>();
   for (const auto& metric : compiled.metrics) {

@@ -27,7 +27,9 @@ std::string node(const std::string& name, const std::string& op, const std::stri
 
 std::string input(const std::string& name, const std::string& role, const std::string& shape) {
   return R"({"name":")" + name + R"(","role":")" + role + R"(","dtype":"float32","shape":)" + shape +
-         (role == "parameter" ? R"(,"trainable":true})" : "}");
+         (role == "parameter" ? R"(,"trainable":true})"
+          : role == "buffer"  ? R"(,"persistent":true})"
+                              : "}");
 }
 
 const std::string kScalars =
@@ -167,6 +169,38 @@ TEST(Executor, NamesTheOperatorThatMadeTheLossInfinite) {
   EXPECT_NE(result.error().message.find("The first operator whose result became infinite was node 'a' (aten::exp"),
             std::string::npos)
       << result.error().message;
+}
+
+// A buffer that takes the weight as it was before the step, and one that takes a view of it, while the weight is
+// updated in place.
+TEST(Executor, NewStateMayBeOldStateOfAnother) {
+  auto executor = Executor::create(
+      step_program(input("w", "parameter", "[2,2]") + "," + input("previous", "buffer", "[2,2]") + "," +
+                       input("flat", "buffer", "[4]") + "," + input("x", "batch", "[2,2]") + "," + kScalars,
+                   node("view", "aten::view", R"("%w",[4])", value("view", "[4]")) + "," +
+                       node("loss", "aten::sum", R"("%x")", value("loss", "[]")) + "," +
+                       node("update", "tesser::sgd", R"("%w","%x",null,"%lr","%step",0.0,0.0,0.0,false,false)",
+                            value("w.new", "[2,2]") + ",null", "update"),
+                   R"({"role":"loss","value":"%loss"},{"role":"state","name":"w","value":"%w.new"},)"
+                   R"({"role":"state","name":"previous","value":"%w"},{"role":"state","name":"flat","value":"%view"})"),
+      {.threads = 1});
+  ASSERT_TRUE(executor.has_value()) << executor.error().message;
+  const std::vector<float> weight{1, 2, 3, 4};
+  ASSERT_TRUE((*executor)->write_state("w", {DType::kFloat32, {2, 2}, weight.data()}).has_value());
+  const std::vector<float> x{2, 2, 2, 2};
+  std::memcpy((*executor)->batch("x").data, x.data(), sizeof(float) * 4);
+  std::vector<float> previous(4), flat(4), updated(4);
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_TRUE((*executor)->run(step, 0).has_value());
+    ASSERT_TRUE((*executor)->read_state("previous", {DType::kFloat32, {2, 2}, previous.data()}).has_value());
+    ASSERT_TRUE((*executor)->read_state("flat", {DType::kFloat32, {4}, flat.data()}).has_value());
+    ASSERT_TRUE((*executor)->read_state("w", {DType::kFloat32, {2, 2}, updated.data()}).has_value());
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(previous[i], weight[i] - static_cast<float>(step));
+      EXPECT_EQ(flat[i], previous[i]);
+      EXPECT_EQ(updated[i], previous[i] - 1);
+    }
+  }
 }
 
 TEST(Executor, RefusesOperatorsAndArgumentsItDoesNotKnow) {
