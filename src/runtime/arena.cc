@@ -34,11 +34,4 @@ Arena::~Arena() {
   if (base_ != nullptr) munmap(base_, capacity_);
 }
 
-void Arena::discard(std::size_t offset, std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  const std::size_t begin = (offset + kPage - 1) / kPage * kPage;
-  const std::size_t end = (offset + bytes) / kPage * kPage;
-  if (begin < end) madvise(base_ + begin, end - begin, MADV_DONTNEED);
-}
-
 }  // namespace tesser::runtime

@@ -29,9 +29,6 @@ class Arena {
     return byte >= base_ && byte < base_ + capacity_;
   }
 
-  // Gives the pages of [offset, offset + bytes) back to the system; their content becomes zeros.
-  void discard(std::size_t offset, std::size_t bytes);
-
  private:
   Arena(std::byte* base, std::size_t capacity) : base_(base), capacity_(capacity) {}
 

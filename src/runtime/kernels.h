@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,15 @@ namespace tesser::runtime {
 
 using Registers = std::vector<at::Tensor>;
 using Kernel = std::function<void(Registers&)>;
+
+// The tensor of a value; an undefined one for kNone, which stands for an optional argument that is not given.
+inline at::Tensor read(const Registers& registers, graph::ValueId id) {
+  return id == graph::kNone ? at::Tensor() : registers[static_cast<std::size_t>(id)];
+}
+// Puts a result in its place; nobody keeps one whose id is kNone.
+inline void write(Registers& registers, graph::ValueId id, at::Tensor tensor) {
+  if (id != graph::kNone) registers[static_cast<std::size_t>(id)] = std::move(tensor);
+}
 
 // Binds one node. kInvalidInput names the node and what is wrong: unknown operator, arguments that do not fit its
 // schema, wrong number of results. Kernels throw c10::Error; the executor turns that into a Result.

@@ -22,14 +22,6 @@ using graph::Program;
 using graph::value_argument;
 using graph::ValueId;
 
-at::Tensor read(const Registers& registers, ValueId id) {
-  return id == kNone ? at::Tensor() : registers[static_cast<std::size_t>(id)];
-}
-
-void write(Registers& registers, ValueId id, at::Tensor tensor) {
-  if (id != kNone) registers[static_cast<std::size_t>(id)] = std::move(tensor);
-}
-
 // A 4-d tensor of which each position's channels lie together, and which is not row-major as well.
 bool is_channels_last(const at::Tensor& tensor) {
   return tensor.dim() == 4 && tensor.scalar_type() == at::kFloat && tensor.size(1) > 1 &&

@@ -24,13 +24,6 @@ using graph::Program;
 using graph::value_argument;
 using graph::ValueId;
 
-// Multiplications; below, looking up oneDNN's primitive costs more than it gains.
-constexpr std::int64_t kSmallestProduct = 1 << 18;
-// Columns of the right operand from which the gain outweighs bringing a transposed left operand into rows.
-constexpr std::int64_t kColumnsWorthTransposing = 256;
-
-const at::Tensor& read(const Registers& registers, ValueId id) { return registers[static_cast<std::size_t>(id)]; }
-
 bool is_float_matrix(const Program& program, ValueId id) {
   return id != kNone && program.value(id).dtype == DType::kFloat32 && program.value(id).shape.size() == 2;
 }
@@ -90,9 +83,8 @@ class MatrixProduct {
 
   void operator()(Registers& registers) {
     at::Tensor left = read(registers, left_);
-    const at::Tensor& right = read(registers, right_);
-    at::Tensor addend;
-    if (addend_ != kNone) addend = read(registers, addend_);
+    const at::Tensor right = read(registers, right_);
+    const at::Tensor addend = read(registers, addend_);
     at::Tensor& output = registers[static_cast<std::size_t>(output_)];
     if (!suits_inner_product(left, right, addend)) {
       output = addend.defined() ? at::addmm(addend, left, right) : at::mm(left, right);
@@ -107,7 +99,7 @@ class MatrixProduct {
     const std::int64_t m = left.size(0);
     const std::int64_t k = left.size(1);
     const std::int64_t n = right.size(1);
-    if (!product_.available() || m * n * k < kSmallestProduct || m == 1) return false;
+    if (!product_.available() || m * n * k < kLeastMultiplications || m == 1) return false;
     const bool rows = left.stride(1) == 1 && left.stride(0) == k;
     const bool columns = left.stride(0) == 1 && left.stride(1) == m;
     if (!rows && !(columns && n >= kColumnsWorthTransposing)) return false;
@@ -138,7 +130,7 @@ Kernel pack_weight(ValueId right, std::int64_t rows, ValueId output) {
   const bool available = InnerProduct().available() && reorder.has_value();
   auto stack = std::make_shared<torch::jit::Stack>();
   return [=](Registers& registers) {
-    const at::Tensor& matrix = read(registers, right);
+    const at::Tensor matrix = read(registers, right);
     const at::Tensor weight = matrix.is_contiguous() ? transposed_copy(matrix) : matrix.t().contiguous();
     if (!available) {
       registers[static_cast<std::size_t>(output)] = weight;
@@ -158,7 +150,7 @@ Kernel packed_product(ValueId left, ValueId packed, ValueId addend, ValueId outp
   return [=](Registers& registers) {
     const at::Tensor rows = read(registers, left).contiguous();
     const at::Tensor sum = addend == kNone ? at::Tensor() : read(registers, addend).contiguous();
-    const at::Tensor& weight = read(registers, packed);
+    const at::Tensor weight = read(registers, packed);
     at::Tensor& result = registers[static_cast<std::size_t>(output)];
     if (product->available()) {
       result = (*product)(rows, weight, sum);

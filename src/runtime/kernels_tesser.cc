@@ -23,12 +23,6 @@ using graph::ValueRef;
 
 constexpr std::int64_t kGrain = 16 * 1024;  // elements a thread takes at least
 
-const at::Tensor& read(const Registers& registers, ValueId id) { return registers[static_cast<std::size_t>(id)]; }
-
-void write(Registers& registers, ValueId id, at::Tensor tensor) {
-  if (id != kNone) registers[static_cast<std::size_t>(id)] = std::move(tensor);
-}
-
 // Reads a node's arguments one after another and remembers whether all had the expected type.
 class ArgumentReader {
  public:

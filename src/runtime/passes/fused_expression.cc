@@ -26,7 +26,6 @@ constexpr std::array<OpcodeInfo, static_cast<std::size_t>(Opcode::kCount)> kOpco
     {"mul_number", 1, 1},
     {"div_number", 1, 1},
     {"number_sub", 1, 1},
-    {"number_div", 1, 1},
     {"pow", 1, 1},
     {"clamp", 1, 2},
     {"leaky_relu", 1, 1},
@@ -164,8 +163,6 @@ class Parser {
 }  // namespace
 
 std::string_view opcode_name(Opcode opcode) { return info(opcode).name; }
-int operand_count(Opcode opcode) { return info(opcode).operands; }
-int number_count(Opcode opcode) { return info(opcode).numbers; }
 
 bool is_fused_exponent(double exponent) {
   return exponent == 2 || exponent == 3 || exponent == 0.5 || exponent == -0.5 || exponent == -1 || exponent == -2;

@@ -28,7 +28,6 @@ enum class Opcode : std::uint8_t {
   kMulNumber,  // a * number
   kDivNumber,  // a / number
   kNumberSub,  // number - a
-  kNumberDiv,  // number / a
   kPow,        // exponent among those is_fused_exponent() names
   kClamp,      // min(max(a, low), high)
   kLeakyRelu,  // slope
@@ -92,8 +91,6 @@ struct Expression {
 };
 
 std::string_view opcode_name(Opcode opcode);
-int operand_count(Opcode opcode);
-int number_count(Opcode opcode);
 bool is_fused_exponent(double exponent);
 
 std::string print(const Expression& expression);

@@ -17,9 +17,6 @@ using graph::ValueRef;
 
 // Packing costs about one product; from so many products of one operand on it pays.
 constexpr std::size_t kLeastProducts = 4;
-// Multiplications of one product; below, calling it costs more than packing gains.
-constexpr std::int64_t kLeastMultiplications = 1 << 18;
-
 // A float32 matrix product that could take its right operand packed.
 struct Product {
   ValueId left = kNone;

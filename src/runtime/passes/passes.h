@@ -5,11 +5,17 @@
 // their nodes. Links from backward to forward nodes are dropped, since nodes move.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "graph/program.h"
 
 namespace tesser::runtime {
+
+// Multiplications of a matrix product from which oneDNN's inner product gains more than calling it costs.
+inline constexpr std::int64_t kLeastMultiplications = 1 << 18;
+// Columns of its right operand from which that outweighs bringing a transposed left operand into rows.
+inline constexpr std::int64_t kColumnsWorthTransposing = 256;
 
 // The program as an executor runs it: all passes that its options ask for, in their order.
 graph::Program prepare(graph::Program program, bool fuse);

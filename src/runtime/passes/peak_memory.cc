@@ -4,6 +4,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/passes/passes.h"
+
 namespace tesser::runtime {
 namespace {
 
@@ -12,7 +14,7 @@ std::int64_t transposed_left_bytes(const graph::Program& program, const graph::N
   if (left == graph::kNone) return 0;
   const graph::Value& value = program.value(left);
   if (value.producer == graph::kNone || program.node(value.producer).op != "aten::t") return 0;
-  const bool worth = program.value(node.outputs[0]).shape.back() >= 256;  // kColumnsWorthTransposing of the kernels
+  const bool worth = program.value(node.outputs[0]).shape.back() >= kColumnsWorthTransposing;
   return worth && value.dtype == DType::kFloat32 ? value.bytes() : 0;
 }
 
