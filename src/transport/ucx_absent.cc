@@ -10,6 +10,8 @@ std::string ucx_description() {
 
 std::vector<std::string> ucx_adapters() { return {}; }
 
+std::string why_no_rdma(const UcxOptions&) { return ucx_description(); }
+
 Outcome<std::shared_ptr<UcxWorker>> UcxWorker::open(const UcxOptions&, UcxEvents) {
   return failure(FailureKind::kUnavailable, "",
                  "this tesser was built without UCX and reaches peers on the same machine only; install libucx-dev and "

@@ -577,45 +577,4 @@ Outcome<std::shared_ptr<UcxWorker>> UcxWorker::open(const UcxOptions& options, U
   return std::shared_ptr<UcxWorker>(std::move(worker));
 }
 
-std::string ucx_description() { return fmt::format("UCX {}", ucp_get_version_string()); }
-
-std::vector<std::string> ucx_adapters() {
-  ucp_config_t* config = nullptr;
-  ucp_context_h context = nullptr;
-  std::vector<std::string> adapters;
-  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
-    return adapters;
-  }
-  ucp_params_t parameters{};
-  parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
-  parameters.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  const ucs_status_t status = ucp_init(&parameters, config, &context);
-  ucp_config_release(config);
-  if (status != UCS_OK) {
-    return adapters;
-  }
-  ucp_worker_params_t worker_parameters{};
-  ucp_worker_h worker = nullptr;
-  char* text = nullptr;
-  std::size_t bytes = 0;
-  FILE* stream = ::open_memstream(&text, &bytes);
-  if (ucp_worker_create(context, &worker_parameters, &worker) == UCS_OK) {
-    ucp_context_print_info(context, stream);
-    ucp_worker_destroy(worker);
-  }
-  std::fclose(stream);
-  // "#            resource  4 :  md 1  dev 2  flags -- tcp/eth0"
-  const std::string info(text, bytes);
-  std::free(text);
-  ucp_cleanup(context);
-  for (std::size_t at = info.find("resource"); at != std::string::npos; at = info.find("resource", at + 1)) {
-    const std::size_t end = info.find('\n', at);
-    const std::size_t begin = info.rfind(' ', end) + 1;
-    if (begin > at && info.find('/', begin) < end) {
-      adapters.push_back(info.substr(begin, end - begin));
-    }
-  }
-  return adapters;
-}
-
 }  // namespace tesser::transport

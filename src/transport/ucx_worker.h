@@ -40,6 +40,12 @@ struct UcxEvents {
 std::string ucx_description();            // "UCX 1.13.1", or why there is none
 std::vector<std::string> ucx_adapters();  // "tcp/eth0"
 
+// Empty when this build and machine have an adapter for RDMA that UCX can use with these options; else why not, for
+// people ("no adapter for RDMA: /sys/class/infiniband is empty"). Starts UCX only where the kernel shows an adapter;
+// the answer for given options is found once in a process. Thread-safe.
+std::string why_no_rdma(const UcxOptions& options = {});
+inline bool has_rdma_adapter(const UcxOptions& options = {}) { return why_no_rdma(options).empty(); }
+
 // Thread-safe, with one lock. Nothing here blocks but close().
 class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
  public:
