@@ -1,0 +1,40 @@
+// What a cut costs in bytes, exactly as the regions say (Tofu, EuroSys 2019, section 5).
+//
+// Bytes are those that a worker receives. An operand costs the part of the region it needs that it does not own. A
+// result costs each owner the part it owns and did not make; where parts are summed every owner needs all partial
+// results of its rectangle but its own; with several owners of one rectangle the cheaper of "each gathers all" and
+// "each reduces a share and they exchange shares" counts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/program.h"
+#include "partition/plan.h"
+#include "tdl/semantics.h"
+
+namespace tesser::partition {
+
+// Bytes received by all workers together in one step.
+struct NodeTraffic {
+  std::vector<std::int64_t> operands;  // by operand (graph::values_read)
+  std::vector<std::int64_t> results;   // by result
+  std::int64_t total() const;
+};
+
+// Operands of a list or duplicates that need the same region of the same value count once.
+NodeTraffic node_traffic(const graph::Program& program, graph::NodeId node, const tdl::NodeSemantics& semantics,
+                         const Plan& plan);
+
+struct Traffic {
+  std::vector<NodeTraffic> nodes;          // by node
+  std::vector<std::int64_t> level_bytes;   // by level: what crosses between that level's groups
+  std::vector<std::int64_t> worker_bytes;  // by worker: what it receives
+  std::int64_t total = 0;
+};
+
+// `semantics` by node of the (expanded) program.
+Traffic plan_traffic(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics, const Plan& plan);
+
+}  // namespace tesser::partition
