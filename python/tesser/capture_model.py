@@ -161,8 +161,9 @@ def stand_ins(model: nn.Module, replacements: dict[int, Tensor]) -> Iterator[Non
     """Runs the body with the model's tensors replaced, by id; afterwards every module has the attributes it had.
 
     Also replaced are references in plain attributes and in lists there, such as recurrent layers keep of their weights.
+    Containers among the attributes, a cache or a table of hooks say, get back what they held.
     """
-    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    kept: list[tuple[Any, Any]] = []
 
     def replaced(entry: Any) -> Any:
         if isinstance(entry, Tensor):
@@ -175,12 +176,13 @@ def stand_ins(model: nn.Module, replacements: dict[int, Tensor]) -> Iterator[Non
 
     try:
         for module in list(model.modules()):
+            containers = (entry for entry in module.__dict__.values() if isinstance(entry, (dict, list, set)))
+            kept += [(container, container.copy()) for container in (module.__dict__, *containers)]
             for table in (module._parameters, module._buffers, module.__dict__):
-                kept.append((table, dict(table)))
                 for key, entry in table.items():
                     table[key] = replaced(entry)
         yield
     finally:
-        for table, entries in kept:
-            table.clear()
-            table.update(entries)
+        for container, entries in kept:
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(entries)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tesser import optimizers, recurrent
 from tesser.capture_error import CaptureError, SourceLines
+from tesser.capture_functions import WithoutStrides
 from tesser.capture_model import StateTensor, sharing_buffer, stand_ins, storage_of
 from tesser.capture_recorder import Recorder, Value
 from tesser.capture_refusals import WHY_NO_VALUES
@@ -124,6 +125,8 @@ def _tracing(
         torch.backends.mha.set_fastpath_enabled(False)
         enter(torch.autograd._force_original_view_tracking(True))
         enter(torch.enable_grad())
+        # Libraries ask whether a tracer is at work before they read a tensor's value or keep one in a cache.
+        enter(torch.compiler._compile_session_context())
         enter(_module_paths(model, recorder))
         enter(recorder.fake_mode)
         enter(recorder.dispatch_mode)
@@ -141,6 +144,7 @@ def _tracing(
                 state.name, state.tensor.shape, state.tensor.dtype, trainable=state.trainable
             )
             run.tensors[state.name]._is_param = state.is_parameter
+        enter(WithoutStrides())
         enter(stand_ins(model, {id(state.tensor): run.tensors[state.name] for state in states}))
         enter(RandomMode(run.scalar("seed", torch.int64), run.scalar("step", torch.int64), guard=False))
         enter(recurrent.RecurrentMode(lambda: recorder.module_stack[-1]))
@@ -152,15 +156,20 @@ def _module_paths(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Keeps the recorder's module stack: the path of the model's innermost module that is running."""
     paths = {module: name for name, module in model.named_modules()}
     stack = recorder.module_stack
+    running: list[nn.Module] = []
 
     def before(module: nn.Module, args: Any) -> None:
+        running.append(module)
         stack.append(paths.get(module, stack[-1]))
 
     def after(module: nn.Module, args: Any, result: Any) -> None:
+        # A module that raised has not come here, and whoever called it may have gone on.
+        while running.pop() is not module:
+            stack.pop()
         stack.pop()
 
     entered = nn.modules.module.register_module_forward_pre_hook(before)
-    left = nn.modules.module.register_module_forward_hook(after, always_call=True)
+    left = nn.modules.module.register_module_forward_hook(after)
     try:
         yield
     finally:

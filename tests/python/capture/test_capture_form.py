@@ -372,3 +372,86 @@ def test_lstm_step_is_captured_with_the_layers_own_weights() -> None:
     captured = tesser.capture(lstm())
     read = {name for node in captured.program.nodes for argument in node.args for name in refs_in(argument)}
     assert {"layer.weight_ih_l0", "layer.weight_hh_l1", "layer.bias_hh_l0"} <= read
+
+
+def test_libraries_learn_that_a_tracer_is_at_work() -> None:
+    """As transformers asks, before it reads a mask's values or keeps a tensor in a cache."""
+    asked = []
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        asked.append(torch.compiler.is_compiling())
+        if not torch.compiler.is_compiling() and batch["mask"].all():
+            return model(batch["x"]).mean()
+        return (model(batch["x"]) * batch["mask"]).mean()
+
+    batch = {"x": torch.randn(3, 2), "mask": torch.ones(3, 1, dtype=torch.bool)}
+    program = _program(nn.Linear(2, 2), loss, batch)
+    assert asked == [True] and not torch.compiler.is_compiling()
+    assert _node(program, "aten::mul.Tensor")
+
+
+def test_containers_of_modules_hold_afterwards_what_they_held() -> None:
+    class Remembering(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.cache, self.seen, self.names = nn.Linear(2, 2), {"kept": 1}, [7], {"a"}
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not hasattr(self, "hook"):
+                self.hook = self.layer.register_forward_hook(lambda module, args, result: result + 1)
+            self.cache["mask"] = x > 0
+            self.seen.append(x)
+            self.names.add("b")
+            return self.layer(x)
+
+    model = Remembering()
+    program = _program(model, lambda m, b: m(b["x"]).mean(), {"x": torch.randn(2, 2)})
+    assert _node(program, "aten::add.Scalar").args[1] == 1
+    assert not hasattr(model, "hook") and not model.layer._forward_hooks
+    assert (model.cache, model.seen, model.names) == ({"kept": 1}, [7], {"a"})
+    assert isinstance(model.layer.weight, nn.Parameter)
+
+
+@pytest.mark.parametrize(
+    ("pool", "sizes"),
+    [
+        (nn.AdaptiveAvgPool1d(1), (5,)),
+        (nn.AdaptiveAvgPool2d(1), (5, 4)),
+        (nn.AdaptiveAvgPool3d((1, 1, 1)), (5, 4, 2)),
+    ],
+)
+def test_pooling_to_one_element_of_activations_whose_channels_lie_last(pool: nn.Module, sizes: tuple[int, ...]) -> None:
+    """PyTorch sets the strides of its result, which a program cannot."""
+    model = nn.Linear(3, 3)
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return pool(model(batch["x"]).movedim(-1, 1)).square().sum()
+
+    program = _program(model, loss, {"x": torch.randn(2, *sizes, 3)})
+    assert _node(program, "aten::mean.dim").out[0].shape == [2, 3, *(1 for _ in sizes)]
+
+
+def test_modules_are_named_rightly_after_one_that_raised() -> None:
+    class Trying(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bad, self.good = nn.Linear(5, 2), nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                x = self.bad(x)
+            except RuntimeError:
+                x = x.tanh()
+            return self.good(x)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trying, self.last = Trying(), nn.Softmax(-1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.trying(x).exp())
+
+    program = _program(Outer(), lambda m, b: m(b["x"])[0, 0], {"x": torch.randn(2, 2)})
+    assert _node(program, "aten::addmm").module == "trying.good"
+    assert _node(program, "aten::exp").module == "" and _node(program, "aten::_softmax").module == "last"
