@@ -1,4 +1,4 @@
-// Stands in for ucx_worker.cc where UCX is not there at build time.
+// Stands in for ucx_verbs_worker.cc where UCX is not there at build time.
 
 #include "transport/ucx_worker.h"
 

@@ -1,5 +1,5 @@
-// UCX behind an interface without its types: ucx_worker.cc, or ucx_absent.cc where UCX is not there at build time.
-// Internal to this folder.
+// UCX behind an interface without its types: ucx_verbs_worker.cc, or ucx_absent.cc where UCX is not there at build
+// time. Internal to this folder.
 #pragma once
 
 #include <chrono>
