@@ -15,8 +15,11 @@ namespace tesser::transport {
 
 namespace {
 
-// Whether a peer that failed so can no longer write into this device's memory.
-bool is_gone(FailureKind kind) { return kind == FailureKind::kPeerDied || kind == FailureKind::kPeerClosed; }
+// Whether a peer on this path that failed so can no longer write into this device's memory. Over TCP this process
+// places what comes, and places nothing more.
+bool is_gone(Path path, FailureKind kind) {
+  return path == Path::kTcp || kind == FailureKind::kPeerDied || kind == FailureKind::kPeerClosed;
+}
 
 }  // namespace
 
@@ -108,10 +111,7 @@ Outcome<void> Channel::write(const MemoryRegion& from, const Strided& source, co
                              const Strided& target, Completion& completion) {
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_usable());
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_layouts(peer_, source, from.bytes(), target, to.bytes()));
-  RunPairs runs(source, target);
-  while (const auto run = runs.next()) {
-    peer_path_->write(from.data() + run->first, to, run->second, run->bytes, completion);
-  }
+  peer_path_->write_layout(from.data(), source, to, target, completion);
   return {};
 }
 
@@ -119,10 +119,7 @@ Outcome<void> Channel::read(const RemoteRegion& from, const Strided& source, Mem
                             Completion& completion) {
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_usable());
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_layouts(peer_, target, to.bytes(), source, from.bytes()));
-  RunPairs runs(source, target);
-  while (const auto run = runs.next()) {
-    peer_path_->read(from, run->first, to.data() + run->second, run->bytes, completion);
-  }
+  peer_path_->read_layout(from, source, to.data(), target, completion);
   return {};
 }
 
@@ -136,20 +133,7 @@ Outcome<void> Channel::write_and_notify(const std::byte* from, const Strided& so
                                         const Strided& target, std::uint32_t signal, std::uint64_t value,
                                         Notification order, Completion& completion) {
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_usable());
-  if (source.axes.empty() && target.axes.empty()) {
-    const std::uint64_t bytes = source.run_bytes;
-    if (const std::size_t joint = peer_path_->largest_joint(); joint != 0 && bytes <= joint) {
-      peer_path_->write_and_notify(from + source.offset, to, target.offset, bytes, signal, value, completion);
-      return {};
-    }
-    peer_path_->write(from + source.offset, to, target.offset, bytes, completion);
-  } else {
-    RunPairs runs(source, target);
-    while (const auto run = runs.next()) {
-      peer_path_->write(from + run->first, to, run->second, run->bytes, completion);
-    }
-  }
-  peer_path_->notify(*peer_signals_, signal, value, order, completion);
+  peer_path_->write_layout_and_notify(from, source, to, target, *peer_signals_, signal, value, order, completion);
   return {};
 }
 
@@ -187,7 +171,7 @@ void Channel::withdraw(const Announcement& announcement, std::uint32_t peer_end,
       return;
     }
     // A peer that was given up for silence may run again and store into these words: they are lost.
-    if (failure_ && !is_gone(failure_->kind)) {
+    if (failure_ && !is_gone(path_.path, failure_->kind)) {
       return;
     }
   }
@@ -276,7 +260,7 @@ Outcome<void> Channel::take_region(const Frame& frame) {
   } else if (path_.path == Path::kSharedMemory) {
     TESSER_TRANSPORT_ASSIGN(MemoryRegion mapped, MemoryRegion::map_descriptor(frame.descriptor.get(), handle, peer_));
     mapping = std::make_shared<MemoryRegion>(std::move(mapped));
-  } else {
+  } else if (path_.path == Path::kUcx) {
     TESSER_TRANSPORT_ASSIGN(unpacked, core_->ucx()->unpack_key(*peer_path_, peer_, key));
   }
   {
@@ -317,7 +301,7 @@ Outcome<void> Channel::take_withdrawal(const Frame& frame) {
 
 void Channel::fail(Failure failure) {
   std::map<std::uint32_t, std::vector<std::uint32_t>> retired;
-  const bool gone = is_gone(failure.kind);
+  const bool gone = is_gone(path_.path, failure.kind);
   {
     const std::lock_guard lock(mutex_);
     if (failure_) {
@@ -326,6 +310,8 @@ void Channel::fail(Failure failure) {
     failure_ = std::move(failure);
     retired.swap(retired_);
   }
+  failed_.store(true, std::memory_order_seq_cst);
+  peer_path_->abort(*this->failure());
   if (gone) {  // else these words are lost, see withdraw()
     for (const auto& [peer_end, offsets] : retired) {
       for (const std::uint32_t offset : offsets) {
@@ -333,8 +319,6 @@ void Channel::fail(Failure failure) {
       }
     }
   }
-  failed_.store(true, std::memory_order_seq_cst);
-  peer_path_->abort(*this->failure());
   stream_->shut_down();
   core_->signals().ring();
 }

@@ -25,13 +25,13 @@ class PeerPath;
 struct Announcement;
 struct Frame;
 
-enum class Path : std::uint8_t { kSameProcess, kSharedMemory, kUcx };
+enum class Path : std::uint8_t { kSameProcess, kSharedMemory, kUcx, kTcp };
 
 // How a peer is reached, and why so; for people and for tests.
 struct PathReport {
   Path path = Path::kSameProcess;
-  std::string name;    // "shared memory", "UCX tcp/eth0"
-  std::string reason;  // "same machine", "another machine", "same machine, but its Unix socket cannot be reached"
+  std::string name;    // "shared memory", "UCX rc_verbs/mlx5_0:1", "TCP"
+  std::string reason;  // "same machine", "another machine; no adapter for RDMA at worker 1"
 };
 
 // A region of the peer, ready for transfers. Valid as long as anybody holds it; after the channel has failed it can

@@ -10,6 +10,7 @@
 
 #include "transport/device_core.h"
 #include "transport/handshake.h"
+#include "transport/ucx_worker.h"
 
 namespace tesser::transport {
 namespace {
@@ -64,6 +65,7 @@ DeviceReport Device::report() const {
   report.address = address();
   report.ucx = ucx_description();
   report.adapters = ucx_adapters();
+  report.why_no_rdma = why_no_rdma({core_->options().ucx_transports, core_->options().ucx_devices});
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   report.locked_memory_limit =

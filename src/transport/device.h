@@ -19,9 +19,11 @@ namespace tesser::transport {
 class DeviceCore;
 
 enum class Paths : std::uint8_t {
-  kAny,               // shared memory where it can be had, else UCX
-  kSharedMemoryOnly,  // a peer that cannot be reached so is a failure
-  kUcxOnly,           // UCX even on one machine
+  kAny,               // shared memory where it can be had, else RDMA where both sides have an adapter, else TCP
+  kSharedMemoryOnly,  // a peer that cannot be reached so is a failure; the same with the next two
+  kUcxOnly,           // RDMA through UCX, even on one machine
+  kTcpOnly,           // TCP, even on one machine
+  kNetworkOnly,       // RDMA where both sides have an adapter, else TCP, even on one machine
 };
 
 struct DeviceOptions {
@@ -31,8 +33,8 @@ struct DeviceOptions {
   std::uint64_t run = 0;               // peers of another run or epoch are refused
   std::uint32_t epoch = 0;
   Paths paths = Paths::kAny;
-  std::string ucx_transports;  // as UCX_TLS: "tcp", "rc"; empty: all but shared memory
-  std::string ucx_devices;     // as UCX_NET_DEVICES: "eth0"; empty: all
+  std::string ucx_transports;  // as UCX_TLS: "rc", "ud"; empty: all for RDMA
+  std::string ucx_devices;     // as UCX_NET_DEVICES: "mlx5_0:1"; empty: all
   std::chrono::microseconds spin{50};
   std::chrono::milliseconds heartbeat{500};
   std::chrono::milliseconds silence{3500};  // after which a peer counts as failed
@@ -42,7 +44,8 @@ struct DeviceReport {
   std::string name;
   std::string address;
   std::string ucx;                    // version, or why it is not there
-  std::vector<std::string> adapters;  // UCX's transports and adapters: "tcp/eth0"
+  std::vector<std::string> adapters;  // UCX's transports and adapters: "rc_verbs/mlx5_0:1"
+  std::string why_no_rdma;            // empty when there is an adapter for it
   std::string locked_memory_limit;    // "8 MiB", "unlimited"
   std::string shared_huge_pages;      // what the kernel allows for HugePages::kTransparent
   std::uint64_t reserved_huge_pages = 0;
@@ -74,7 +77,8 @@ class Device {
   // again: it must be quick and must become true by a signal, completion or failure of this device. False when the
   // deadline passes first.
   bool wait(const std::function<bool()>& ready, Deadline deadline);
-  // One round for what needs a CPU (UCX). Not needed on mapped paths; a service thread does it for those who do not.
+  // One round for what needs a CPU (TCP, UCX). Not needed on mapped paths; a service thread does it for those who do
+  // not.
   void progress();
 
   // May load UCX to find its adapters.

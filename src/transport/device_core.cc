@@ -67,6 +67,7 @@ Outcome<std::shared_ptr<DeviceCore>> DeviceCore::open(DeviceOptions options) {
     const std::lock_guard lock(registry_mutex);
     registry()[nonce] = core;
   }
+  TESSER_TRANSPORT_RETURN_IF_FAILED(core->tcp_.open());
   TESSER_TRANSPORT_RETURN_IF_FAILED(core->service_->start());
   return core;
 }
@@ -177,7 +178,8 @@ std::shared_ptr<UcxWorker> DeviceCore::ucx() const {
   return ucx_;
 }
 
-void DeviceCore::add_channel(const std::shared_ptr<Channel>& channel, bool accepted) {
+void DeviceCore::add_channel(const std::shared_ptr<Channel>& channel, const std::shared_ptr<TcpLink>& link,
+                             bool accepted) {
   const std::lock_guard setup(setup_mutex_);
   for (const std::shared_ptr<MemoryRegion>& region : regions()) {
     if (region->handle().region != 0) {
@@ -191,6 +193,9 @@ void DeviceCore::add_channel(const std::shared_ptr<Channel>& channel, bool accep
       accepted_.push_back(channel);
     }
   }
+  if (link != nullptr) {
+    tcp_.add(link);
+  }
   service_->wake();
   signals_.ring();
 }
@@ -198,6 +203,7 @@ void DeviceCore::add_channel(const std::shared_ptr<Channel>& channel, bool accep
 void DeviceCore::remove_channel(const Channel& channel) {
   const std::lock_guard lock(mutex_);
   std::erase_if(channels_, [&](const auto& entry) { return entry.get() == &channel; });
+  tcp_.remove(channel.token());
 }
 
 std::vector<std::shared_ptr<Channel>> DeviceCore::channels() const {
@@ -229,20 +235,38 @@ Outcome<std::shared_ptr<Channel>> DeviceCore::accept(Deadline deadline) {
   return channel;
 }
 
-void DeviceCore::attach(std::uint64_t token, Descriptor socket) {
+void DeviceCore::expect_attachments(std::uint64_t token) {
+  const std::lock_guard lock(attach_mutex_);
+  expected_attachments_.insert(token);
+}
+
+void DeviceCore::forget_attachments(std::uint64_t token) {
+  const std::lock_guard lock(attach_mutex_);
+  expected_attachments_.erase(token);
+  attachments_.erase({token, Attachment::kUnix});
+  attachments_.erase({token, Attachment::kTcp});
+}
+
+void DeviceCore::attach(std::uint64_t token, Attachment kind, Descriptor socket) {
   {
     const std::lock_guard lock(attach_mutex_);
-    attachments_.insert_or_assign(token, std::move(socket));
+    if (expected_attachments_.count(token) == 0) {
+      return;
+    }
+    attachments_.insert_or_assign({token, kind}, std::move(socket));
   }
   attached_.notify_all();
 }
 
-Outcome<Descriptor> DeviceCore::take_attached(std::uint64_t token, const std::string& peer, Deadline deadline) {
+Outcome<Descriptor> DeviceCore::take_attached(std::uint64_t token, Attachment kind, const std::string& peer,
+                                              Deadline deadline) {
   std::unique_lock lock(attach_mutex_);
-  if (!attached_.wait_until(lock, deadline, [&] { return attachments_.count(token) != 0; })) {
-    return failure(FailureKind::kTimeout, peer, fmt::format("{} did not come to the Unix socket in time", peer));
+  if (!attached_.wait_until(lock, deadline, [&] { return attachments_.count({token, kind}) != 0; })) {
+    return failure(FailureKind::kTimeout, peer,
+                   fmt::format("{} did not make its second connection, {}, in time", peer,
+                               kind == Attachment::kUnix ? "to the Unix socket" : "for data"));
   }
-  const auto found = attachments_.find(token);
+  const auto found = attachments_.find({token, kind});
   Descriptor socket = std::move(found->second);
   attachments_.erase(found);
   return socket;
@@ -254,9 +278,10 @@ void DeviceCore::fail_channel(std::shared_ptr<Channel> channel, Failure failure,
   });
 }
 
-bool DeviceCore::spin(const std::function<bool()>& ready, Deadline end) {
+bool DeviceCore::spin(const std::function<bool()>& ready, Deadline deadline) {
   constexpr int kLooksBetweenClockReads = 32;
-  const bool progresses = ucx_for_progress_.load(std::memory_order_relaxed) != nullptr;
+  const bool progresses = has_network();
+  Deadline end = Clock::now() + options_.spin;
   while (true) {
     for (int i = 0; i < (progresses ? 1 : kLooksBetweenClockReads); ++i) {
       if (ready()) {
@@ -264,8 +289,12 @@ bool DeviceCore::spin(const std::function<bool()>& ready, Deadline end) {
       }
       pause();
     }
-    progress();
-    if (Clock::now() >= end) {
+    const bool moved = progress() != 0;
+    const Deadline now = Clock::now();
+    if (moved) {
+      end = now + options_.spin;  // this thread moves the bytes it waits for faster than it could hand them over
+    }
+    if (now >= std::min(end, deadline)) {
       return false;
     }
   }
@@ -277,12 +306,12 @@ bool DeviceCore::wait(const std::function<bool()>& ready, Deadline deadline) {
   std::atomic_ref<std::uint32_t> word(doorbell.word);
   while (true) {
     spinners_.fetch_add(1);
-    const bool found = spin(ready, std::min(deadline, Clock::now() + options_.spin));
+    const bool found = spin(ready, deadline);
     spinners_.fetch_sub(1);
     if (found) {
       return true;
     }
-    if (ucx_for_progress_.load() != nullptr && !anybody_spins()) {
+    if (has_network() && !anybody_spins()) {
       service_->wake();  // it progresses from here on
     }
     const Deadline now = Clock::now();
@@ -311,7 +340,7 @@ bool DeviceCore::wait(const std::function<bool()>& ready, Deadline deadline) {
 
 unsigned DeviceCore::progress() {
   UcxWorker* ucx = ucx_for_progress_.load(std::memory_order_acquire);
-  const unsigned done = ucx == nullptr ? 0 : ucx->progress();
+  const unsigned done = (ucx == nullptr ? 0 : ucx->progress()) + tcp_.progress();
   if (done != 0) {
     signals_.ring();  // other threads of this process may wait for what was done
   }

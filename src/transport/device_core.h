@@ -9,14 +9,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "transport/channel.h"
 #include "transport/device.h"
 #include "transport/signal_area.h"
 #include "transport/socket.h"
+#include "transport/tcp_poller.h"
 #include "transport/ucx_worker.h"
 
 namespace tesser::transport {
@@ -50,15 +53,22 @@ class DeviceCore : public std::enable_shared_from_this<DeviceCore> {
   std::shared_ptr<UcxWorker> ucx() const;  // nullptr before that
 
   // Channels.
-  void add_channel(const std::shared_ptr<Channel>& channel, bool accepted);
+  // `link`: its data connection, over TCP.
+  void add_channel(const std::shared_ptr<Channel>& channel, const std::shared_ptr<TcpLink>& link, bool accepted);
   void remove_channel(const Channel& channel);
   std::vector<std::shared_ptr<Channel>> channels() const;
   std::shared_ptr<Channel> channel_of_token(std::uint64_t token) const;
   Outcome<std::shared_ptr<Channel>> accept(Deadline deadline);
 
-  // Unix sockets that wait for their handshake to take them.
-  void attach(std::uint64_t token, Descriptor socket);
-  Outcome<Descriptor> take_attached(std::uint64_t token, const std::string& peer, Deadline deadline);
+  // A second connection of a handshake, which both sides know by its token: over a Unix socket for peers on the same
+  // machine, over TCP for data. One that no handshake expects is closed.
+  enum class Attachment : std::uint8_t { kUnix, kTcp };
+  void expect_attachments(std::uint64_t token);
+  void forget_attachments(std::uint64_t token);
+  void attach(std::uint64_t token, Attachment kind, Descriptor socket);
+  Outcome<Descriptor> take_attached(std::uint64_t token, Attachment kind, const std::string& peer, Deadline deadline);
+
+  TcpPoller& tcp() { return tcp_; }
 
   // Ends a channel on the service thread, soon.
   void fail_channel(std::shared_ptr<Channel> channel, Failure failure, bool tell_peer);
@@ -71,7 +81,8 @@ class DeviceCore : public std::enable_shared_from_this<DeviceCore> {
 
  private:
   DeviceCore(DeviceOptions options, std::uint64_t nonce, std::shared_ptr<MemoryRegion> signals);
-  bool spin(const std::function<bool()>& ready, Deadline end);
+  bool has_network() const { return ucx_for_progress_.load(std::memory_order_relaxed) != nullptr || !tcp_.empty(); }
+  bool spin(const std::function<bool()>& ready, Deadline deadline);
   void take_message(const SignalMessage& message, std::string_view payload);
 
   const DeviceOptions options_;
@@ -89,10 +100,12 @@ class DeviceCore : public std::enable_shared_from_this<DeviceCore> {
   std::deque<std::shared_ptr<Channel>> accepted_;
   std::shared_ptr<UcxWorker> ucx_;
   std::atomic<UcxWorker*> ucx_for_progress_{nullptr};
+  TcpPoller tcp_;
 
   std::mutex attach_mutex_;
   std::condition_variable attached_;
-  std::map<std::uint64_t, Descriptor> attachments_;
+  std::set<std::uint64_t> expected_attachments_;
+  std::map<std::pair<std::uint64_t, Attachment>, Descriptor> attachments_;
 
   std::atomic<int> spinners_{0};
   std::atomic<int> unsignalled_{0};

@@ -7,14 +7,19 @@
 #include <fmt/format.h>
 
 #include "transport/peer_path.h"
+#include "transport/tcp_link.h"
+#include "transport/ucx_worker.h"
 #include "transport/wire.h"
 
 namespace tesser::transport {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x5054524553534554;  // "TESSERTP"
+// What a device may use and has.
 constexpr std::uint32_t kSharedMemoryAllowed = 1;
-constexpr std::uint32_t kUcxAllowed = 2;
+constexpr std::uint32_t kRdmaAllowed = 2;
+constexpr std::uint32_t kTcpAllowed = 4;
+constexpr std::uint32_t kRdmaAdapter = 8;
 
 struct Hello {
   std::uint32_t version = 0;
@@ -29,10 +34,19 @@ struct Hello {
   std::uint32_t flags = 0;
 };
 
-std::string serialise(const DeviceCore& core, std::uint64_t expected_nonce, std::uint64_t token) {
+std::uint32_t own_flags(const DeviceOptions& options) {
+  const Paths paths = options.paths;
   std::uint32_t flags = 0;
-  flags |= core.options().paths != Paths::kUcxOnly ? kSharedMemoryAllowed : 0;
-  flags |= core.options().paths != Paths::kSharedMemoryOnly ? kUcxAllowed : 0;
+  flags |= paths == Paths::kAny || paths == Paths::kSharedMemoryOnly ? kSharedMemoryAllowed : 0;
+  flags |= paths == Paths::kAny || paths == Paths::kUcxOnly || paths == Paths::kNetworkOnly ? kRdmaAllowed : 0;
+  flags |= paths == Paths::kAny || paths == Paths::kTcpOnly || paths == Paths::kNetworkOnly ? kTcpAllowed : 0;
+  if ((flags & kRdmaAllowed) != 0 && has_rdma_adapter({options.ucx_transports, options.ucx_devices})) {
+    flags |= kRdmaAdapter;
+  }
+  return flags;
+}
+
+std::string serialise(const DeviceCore& core, std::uint64_t expected_nonce, std::uint64_t token) {
   return WireWriter()
       .put(kMagic)
       .put(kProtocolVersion)
@@ -44,7 +58,7 @@ std::string serialise(const DeviceCore& core, std::uint64_t expected_nonce, std:
       .text(core.options().name)
       .text(core.boot_id())
       .text(core.unix_name())
-      .put(flags)
+      .put(own_flags(core.options()))
       .take();
 }
 
@@ -100,46 +114,58 @@ Outcome<void> check(const DeviceCore& core, const Hello& hello, const std::strin
   return {};
 }
 
-// The path for a peer and why; the Unix socket when it is shared memory or one process.
+// The path for a peer and why; the second connection where the path has one.
 struct Choice {
   PathReport path;
-  Descriptor unix_socket;
+  Descriptor unix_socket;  // which becomes the control connection
 };
 
+// Why one of the two may not or cannot use a path; empty when both can.
+std::string obstacle(const DeviceCore& core, std::uint32_t own, const Hello& peer, std::uint32_t flag,
+                     std::string_view what) {
+  if ((own & peer.flags & flag) != 0) {
+    return "";
+  }
+  return fmt::format("{} {}", (own & flag) != 0 ? peer.name : core.options().name, what);
+}
+
 Outcome<Choice> choose_path(const DeviceCore& core, const Hello& peer, std::uint64_t token, Deadline deadline) {
+  const std::uint32_t own = own_flags(core.options());
   Choice choice;
-  const bool shared_here = core.options().paths != Paths::kUcxOnly;
-  const bool shared_there = (peer.flags & kSharedMemoryAllowed) != 0;
-  if (core.boot_id() != peer.boot_id) {
-    choice.path.reason = "another machine";
-  } else if (!shared_here || !shared_there) {
-    choice.path.reason =
-        fmt::format("same machine, but {} is set to use UCX only", shared_here ? peer.name : core.options().name);
-  } else {
-    auto socket = connect_unix(peer.unix_name, deadline);
-    if (!socket) {
-      choice.path.reason = "same machine, but " + socket.error().message;
-    } else if (!same_user(socket->get())) {
-      choice.path.reason = "same machine, but another user's process";
-    } else {
-      TESSER_TRANSPORT_RETURN_IF_FAILED(
-          send_frame(socket->get(), FrameType::kAttach, WireWriter().put(token).take(), -1, peer.name, deadline));
-      const bool same_process = DeviceCore::find_in_process(peer.nonce) != nullptr;
-      choice.path = {same_process ? Path::kSameProcess : Path::kSharedMemory,
-                     same_process ? "same process" : "shared memory", same_process ? "same process" : "same machine"};
-      choice.unix_socket = std::move(*socket);
-      return choice;
+  std::string no_shared_memory = "another machine";
+  if (core.boot_id() == peer.boot_id) {
+    no_shared_memory = obstacle(core, own, peer, kSharedMemoryAllowed, "is set not to use shared memory");
+    if (no_shared_memory.empty()) {
+      auto socket = connect_unix(peer.unix_name, deadline);
+      if (socket && same_user(socket->get())) {
+        TESSER_TRANSPORT_RETURN_IF_FAILED(
+            send_frame(socket->get(), FrameType::kAttach, WireWriter().put(token).take(), -1, peer.name, deadline));
+        const bool same_process = DeviceCore::find_in_process(peer.nonce) != nullptr;
+        choice.path = {same_process ? Path::kSameProcess : Path::kSharedMemory,
+                       same_process ? "same process" : "shared memory", same_process ? "same process" : "same machine"};
+        choice.unix_socket = std::move(*socket);
+        return choice;
+      }
+      no_shared_memory = socket ? "another user's process" : socket.error().message;
     }
+    no_shared_memory = "same machine, but " + no_shared_memory;
   }
-  const bool ucx_here = core.options().paths != Paths::kSharedMemoryOnly;
-  if (!ucx_here || (peer.flags & kUcxAllowed) == 0) {
-    return failure(FailureKind::kUnreachable, peer.name,
-                   fmt::format("{} cannot be reached by shared memory ({}), and {} is set to use nothing else",
-                               peer.name, choice.path.reason, ucx_here ? peer.name : core.options().name));
+  std::string no_rdma = obstacle(core, own, peer, kRdmaAllowed, "is set not to use RDMA");
+  if (no_rdma.empty()) {
+    no_rdma = obstacle(core, own, peer, kRdmaAdapter, "has no adapter for RDMA");
   }
-  choice.path.path = Path::kUcx;
-  choice.path.name = "UCX";
-  return choice;
+  if (no_rdma.empty()) {
+    choice.path = {Path::kUcx, "UCX", std::move(no_shared_memory)};
+    return choice;
+  }
+  const std::string no_tcp = obstacle(core, own, peer, kTcpAllowed, "is set not to use TCP");
+  if (no_tcp.empty()) {
+    choice.path = {Path::kTcp, "TCP", fmt::format("{}; {}", no_shared_memory, no_rdma)};
+    return choice;
+  }
+  return failure(FailureKind::kUnreachable, peer.name,
+                 fmt::format("no path to {} is left; shared memory: {}; RDMA: {}; TCP: {}", peer.name, no_shared_memory,
+                             no_rdma, no_tcp));
 }
 
 Outcome<Frame> expect_frame(int socket, FrameType type, const std::string& peer, Deadline deadline) {
@@ -170,12 +196,14 @@ void refuse(int socket, const Failure& reason, const std::string& peer) {
              in(std::chrono::seconds(1)));
 }
 
-// Both sides, once the control connection stands: worker addresses, signal areas, channel.
-Outcome<std::shared_ptr<Channel>> finish(const std::shared_ptr<DeviceCore>& core, Descriptor socket, const Hello& peer,
-                                         std::uint64_t token, PathReport path, bool accepted, Deadline deadline) {
+// Both sides, once control connection and data connection stand: worker addresses, signal areas, channel.
+Outcome<std::shared_ptr<Channel>> finish(const std::shared_ptr<DeviceCore>& core, Descriptor socket, Descriptor data,
+                                         const Hello& peer, std::uint64_t token, PathReport path, bool accepted,
+                                         Deadline deadline) {
   const int descriptor = socket.get();
   std::shared_ptr<UcxWorker> ucx;
-  std::unique_ptr<PeerPath> ucx_path;
+  std::shared_ptr<TcpLink> link;
+  std::unique_ptr<PeerPath> peer_path;
   std::string key;
   if (path.path == Path::kUcx) {
     auto opened = core->open_ucx();
@@ -190,8 +218,11 @@ Outcome<std::shared_ptr<Channel>> finish(const std::shared_ptr<DeviceCore>& core
         send_frame(descriptor, FrameType::kWorkerAddress, ucx->address(), -1, peer.name, deadline));
     TESSER_TRANSPORT_ASSIGN(const Frame address,
                             expect_frame(descriptor, FrameType::kWorkerAddress, peer.name, deadline));
-    TESSER_TRANSPORT_ASSIGN(ucx_path, ucx->connect(peer.name, token, address.body));
+    TESSER_TRANSPORT_ASSIGN(peer_path, ucx->connect(peer.name, token, address.body, deadline));
     TESSER_TRANSPORT_ASSIGN(key, ucx->register_region(core->signals().region()));
+  } else if (path.path == Path::kTcp) {
+    link = std::make_shared<TcpLink>(*core, peer.name, token, std::move(data));
+    peer_path = make_tcp_path(link);
   }
   const MemoryRegion& signals = *core->signals().region();
   TESSER_TRANSPORT_RETURN_IF_FAILED(send_frame(descriptor, FrameType::kRegion, region_frame(signals, key),
@@ -200,8 +231,8 @@ Outcome<std::shared_ptr<Channel>> finish(const std::shared_ptr<DeviceCore>& core
   TESSER_TRANSPORT_ASSIGN(Frame frame, expect_frame(descriptor, FrameType::kRegion, peer.name, deadline));
   auto channel = std::make_shared<Channel>(core, peer.name, peer.nonce, token, std::move(path),
                                            std::make_unique<FrameStream>(std::move(socket)));
-  if (ucx_path != nullptr) {
-    channel->set_path(std::move(ucx_path));
+  if (peer_path != nullptr) {
+    channel->set_path(std::move(peer_path));
   }
   TESSER_TRANSPORT_RETURN_IF_FAILED(channel->take_frame(std::move(frame)));
   if (channel->region(0) == nullptr || channel->region(0)->bytes() != SignalArea::kBytes) {
@@ -209,8 +240,17 @@ Outcome<std::shared_ptr<Channel>> finish(const std::shared_ptr<DeviceCore>& core
                    fmt::format("{} has no signal area of the right size", peer.name));
   }
   channel->become_ready();
-  core->add_channel(channel, accepted);
+  core->add_channel(channel, link, accepted);
   return channel;
+}
+
+Outcome<Descriptor> connect_for_data(const HostPort& address, std::uint64_t token, const std::string& peer,
+                                     Deadline deadline) {
+  TESSER_TRANSPORT_ASSIGN(Descriptor socket, connect_tcp(address, deadline));
+  TESSER_TRANSPORT_RETURN_IF_FAILED(
+      send_frame(socket.get(), FrameType::kAttach, WireWriter().put(token).take(), -1, peer, deadline));
+  enlarge_buffers(socket.get());
+  return socket;
 }
 
 }  // namespace
@@ -250,19 +290,60 @@ Outcome<std::shared_ptr<Channel>> connect_peer(const std::shared_ptr<DeviceCore>
       send_frame(socket.get(), FrameType::kDecision,
                  WireWriter().put(static_cast<std::uint32_t>(choice->path.path)).text(choice->path.reason).take(), -1,
                  peer, deadline));
+  Descriptor data;
+  if (choice->path.path == Path::kTcp) {
+    auto connected = connect_for_data(address, token, peer, deadline);
+    if (!connected) {
+      refuse(socket.get(), connected.error(), peer);
+      return tl::unexpected<Failure>(std::move(connected.error()));
+    }
+    data = std::move(*connected);
+  }
   const int descriptor = choice->unix_socket ? choice->unix_socket.get() : socket.get();
   Descriptor control(::dup(descriptor));  // kept open here, to say why when the rest fails
-  auto channel = finish(core, std::move(control), hello, token, choice->path, false, deadline);
+  auto channel = finish(core, std::move(control), std::move(data), hello, token, choice->path, false, deadline);
   if (!channel) {
     refuse(descriptor, channel.error(), peer);
   }
   return channel;
 }
 
+namespace {
+
+// A second connection, whose first frame was this one.
+void attach(DeviceCore& core, const Frame& frame, DeviceCore::Attachment kind, Descriptor socket) {
+  WireReader reader(frame.body);
+  const auto token = reader.get<std::uint64_t>();
+  if (reader.at_end()) {
+    core.attach(token, kind, std::move(socket));
+  }
+}
+
+// While it exists, second connections with this token are kept.
+class ExpectedAttachments {
+ public:
+  ExpectedAttachments(DeviceCore& core, std::uint64_t token) : core_(core), token_(token) {
+    core_.expect_attachments(token_);
+  }
+  ExpectedAttachments(const ExpectedAttachments&) = delete;
+  ExpectedAttachments& operator=(const ExpectedAttachments&) = delete;
+  ~ExpectedAttachments() { core_.forget_attachments(token_); }
+
+ private:
+  DeviceCore& core_;
+  std::uint64_t token_;
+};
+
+}  // namespace
+
 void serve_peer(const std::shared_ptr<DeviceCore>& core, Descriptor socket) {
   const Deadline deadline = in(kHandshakeTime);
   const std::string place = "a peer";
   auto frame = receive_frame(socket.get(), place, deadline);
+  if (frame && frame->type == FrameType::kAttach) {
+    attach(*core, *frame, DeviceCore::Attachment::kTcp, std::move(socket));
+    return;
+  }
   if (!frame) {
     return;
   }
@@ -275,6 +356,7 @@ void serve_peer(const std::shared_ptr<DeviceCore>& core, Descriptor socket) {
     refuse(socket.get(), fit.error(), peer);
     return;
   }
+  const ExpectedAttachments expected(*core, hello->token);
   if (!send_frame(socket.get(), FrameType::kHello, serialise(*core, hello->nonce, hello->token), -1, peer, deadline)) {
     return;
   }
@@ -286,22 +368,41 @@ void serve_peer(const std::shared_ptr<DeviceCore>& core, Descriptor socket) {
   PathReport path;
   path.path = static_cast<Path>(reader.get<std::uint32_t>());
   path.reason = reader.text();
-  if (!reader.at_end() || path.path > Path::kUcx) {
+  if (!reader.at_end() || path.path > Path::kTcp) {
+    return;
+  }
+  const std::uint32_t needed = path.path == Path::kTcp   ? kTcpAllowed
+                               : path.path == Path::kUcx ? kRdmaAllowed
+                                                         : kSharedMemoryAllowed;
+  if ((own_flags(core->options()) & needed) == 0) {
+    refuse(socket.get(),
+           {FailureKind::kUnreachable, peer, fmt::format("{} is set to use another path", core->options().name)}, peer);
     return;
   }
   path.name = path.path == Path::kSameProcess    ? "same process"
               : path.path == Path::kSharedMemory ? "shared memory"
+              : path.path == Path::kTcp          ? "TCP"
                                                  : "UCX";
+  Descriptor data;
   if (path.path != Path::kUcx) {
-    auto attached = core->take_attached(hello->token, peer, deadline);
+    const bool tcp = path.path == Path::kTcp;
+    auto attached = core->take_attached(
+        hello->token, tcp ? DeviceCore::Attachment::kTcp : DeviceCore::Attachment::kUnix, peer, deadline);
     if (!attached) {
       refuse(socket.get(), attached.error(), peer);
       return;
     }
-    socket = std::move(*attached);
+    if (tcp) {
+      data = std::move(*attached);
+      enlarge_buffers(data.get());
+    } else {
+      socket = std::move(*attached);
+    }
   }
   Descriptor control(::dup(socket.get()));
-  if (const auto channel = finish(core, std::move(control), *hello, hello->token, path, true, deadline); !channel) {
+  if (const auto channel =
+          finish(core, std::move(control), std::move(data), *hello, hello->token, path, true, deadline);
+      !channel) {
     refuse(socket.get(), channel.error(), peer);
   }
 }
@@ -311,13 +412,8 @@ void serve_attachment(const std::shared_ptr<DeviceCore>& core, Descriptor socket
     return;
   }
   const auto frame = receive_frame(socket.get(), "a peer", in(kHandshakeTime));
-  if (!frame || frame->type != FrameType::kAttach) {
-    return;
-  }
-  WireReader reader(frame->body);
-  const auto token = reader.get<std::uint64_t>();
-  if (reader.at_end()) {
-    core->attach(token, std::move(socket));
+  if (frame && frame->type == FrameType::kAttach) {
+    attach(*core, *frame, DeviceCore::Attachment::kUnix, std::move(socket));
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace tesser::transport {
 
-constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::uint32_t kProtocolVersion = 2;
 constexpr std::chrono::seconds kHandshakeTime{5};  // for one that comes in
 
 // Blocks, to the deadline at most. expected_nonce 0: whoever listens there.

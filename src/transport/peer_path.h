@@ -9,6 +9,7 @@
 
 #include "transport/channel.h"
 #include "transport/completion.h"
+#include "transport/strided.h"
 
 namespace tesser::transport {
 
@@ -32,6 +33,18 @@ class PeerPath {
   virtual void write_and_notify(const std::byte* from, const RemoteRegion& to, std::uint64_t offset, std::size_t bytes,
                                 std::uint32_t signal, std::uint64_t value, Completion& completion) {}
 
+  // Whole layouts of the same number of bytes; these go run by run where a path has nothing better.
+  virtual void write_layout(const std::byte* from, const Strided& source, const RemoteRegion& to, const Strided& target,
+                            Completion& completion);
+  virtual void read_layout(const RemoteRegion& from, const Strided& source, std::byte* to, const Strided& target,
+                           Completion& completion);
+  virtual void write_layout_and_notify(const std::byte* from, const Strided& source, const RemoteRegion& to,
+                                       const Strided& target, const RemoteRegion& signals, std::uint32_t signal,
+                                       std::uint64_t value, Notification order, Completion& completion);
+
+  // Takes what has arrived and was not looked at yet; `all`: what the peer had sent before it ended the connection, for
+  // which this waits a bounded time. Service thread, before abort().
+  virtual void take_arrived(bool all) {}
   // Ends everything in flight with this failure, soon. Nothing touches local memory afterwards. Service thread.
   virtual void abort(const Failure& failure) {}
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -23,7 +24,9 @@ namespace {
 // A loop this late means that this process itself did not run; its peers are not to blame.
 constexpr std::chrono::seconds kStall{1};
 constexpr std::chrono::seconds kFlushAtEnd{1};
-constexpr std::chrono::milliseconds kWhileOthersSpin{1};
+constexpr std::chrono::microseconds kWhileNothingMoves{50};
+constexpr std::chrono::microseconds kWhileOthersSpin{250};
+constexpr int kMostRoundsOfProgress = 16;
 // The data path of a dying process may break before its control connection does.
 constexpr std::chrono::milliseconds kTimeToExplain{100};
 
@@ -55,6 +58,7 @@ Outcome<void> Service::start() {
   watch(epoll_.get(), wake_.get(), EPOLLIN);
   watch(epoll_.get(), tcp_.socket.get(), EPOLLIN);
   watch(epoll_.get(), unix_.get(), EPOLLIN);
+  watch(epoll_.get(), core_.tcp().event_descriptor(), EPOLLIN);
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -89,7 +93,7 @@ void Service::run() {
     watch_new_channels();
     const auto until_beat = std::chrono::ceil<std::chrono::milliseconds>(next_beat_ - Clock::now()).count();
     int timeout = static_cast<int>(std::max<std::int64_t>(0, until_beat));
-    timeout = progress_ucx(timeout);
+    timeout = progress_networks(timeout);
     epoll_event events[32];
     const int count = ::epoll_wait(epoll_.get(), events, 32, timeout);
     for (int i = 0; i < count; ++i) {
@@ -119,29 +123,32 @@ void Service::run() {
   run_posted();
 }
 
-// Progresses UCX, unless other threads do, and returns for how long the loop may sleep.
-int Service::progress_ucx(int timeout_ms) {
+// Progresses TCP and UCX, unless other threads do, and returns for how long the loop may sleep.
+int Service::progress_networks(int timeout_ms) {
   const std::shared_ptr<UcxWorker> ucx = core_.ucx();
-  if (ucx == nullptr) {
+  if (ucx == nullptr && core_.tcp().empty()) {
     return timeout_ms;
   }
-  if (!watches_ucx_) {
+  if (ucx != nullptr && !watches_ucx_) {
     // Edge-triggered: what a spinning thread is about to take must not wake this one again and again.
     watch(epoll_.get(), ucx->event_descriptor(), EPOLLIN | EPOLLET);
     watches_ucx_ = true;
   }
   if (core_.anybody_spins()) {
-    std::this_thread::sleep_for(kWhileOthersSpin);
-    return core_.anybody_spins() ? 0 : progress_ucx(timeout_ms);
+    // For the same reason only what other threads have to say wakes this one now, not what arrives.
+    pollfd entry{wake_.get(), POLLIN, 0};
+    const timespec time{0, std::chrono::nanoseconds(kWhileOthersSpin).count()};
+    ::ppoll(&entry, 1, &time, nullptr);
+    if (core_.anybody_spins()) {
+      return 0;
+    }
   }
-  unsigned done = 0;
-  while (const unsigned now = ucx->progress()) {
-    done += now;
+  for (int round = 0; core_.progress() != 0; ++round) {
+    if (round == kMostRoundsOfProgress) {
+      return 0;  // control messages and heartbeats have their turn
+    }
   }
-  if (done != 0) {
-    core_.signals().ring();
-  }
-  return ucx->arm() ? timeout_ms : 0;
+  return ucx == nullptr || ucx->arm() ? timeout_ms : 0;
 }
 
 void Service::watch_new_channels() {
@@ -158,6 +165,9 @@ void Service::accept_connections(int listener, bool is_tcp) {
     Descriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       return;
+    }
+    if (is_tcp) {
+      send_at_once(socket.get());
     }
     auto over = std::make_shared<std::atomic<bool>>(false);
     std::thread thread([core = core_.shared_from_this(), socket = std::move(socket), is_tcp, over]() mutable {
@@ -180,6 +190,7 @@ void Service::read(const std::shared_ptr<Channel>& channel) {
       WireReader reader(frame.body);
       const auto kind = static_cast<FailureKind>(reader.get<std::uint32_t>());
       const std::string text = reader.text();
+      channel->peer_path().take_arrived(true);
       if (frame.type == FrameType::kFarewell && kind == FailureKind::kPeerClosed) {
         fail(channel, {kind, peer, fmt::format("{} has ended its side of the connection", peer)}, false);
       } else {
@@ -198,6 +209,7 @@ void Service::read(const std::shared_ptr<Channel>& channel) {
     fail(channel, {FailureKind::kProtocol, peer, fmt::format("{} sent a control message that cannot be right", peer)},
          true);
   } else if (state == FrameStream::State::kClosed) {
+    channel->peer_path().take_arrived(true);
     fail(channel,
          {FailureKind::kPeerDied, peer,
           fmt::format("{} is gone: its process ended without a farewell; its log may say why", peer)},
@@ -237,8 +249,10 @@ void Service::fail(const std::shared_ptr<Channel>& channel, Failure failure, boo
       return;
     }
   }
+  // What had arrived before the end is good.
+  channel->peer_path().take_arrived(false);
   if (const auto ucx = core_.ucx(); ucx != nullptr && channel->path().path == Path::kUcx) {
-    while (ucx->progress() != 0) {  // what had arrived before the end is good
+    while (ucx->progress() != 0) {
     }
   }
   if (tell_peer) {
@@ -273,12 +287,17 @@ void Service::join_handshakes(bool all) {
 }
 
 void Service::say_farewell() {
-  if (const auto ucx = core_.ucx()) {
-    const Deadline end = in(kFlushAtEnd);
-    while (!ucx->idle() && Clock::now() < end) {
-      ucx->progress();
+  const Deadline end = in(kFlushAtEnd);
+  const auto idle = [&] {
+    const auto ucx = core_.ucx();
+    return core_.tcp().idle() && (ucx == nullptr || ucx->idle());
+  };
+  while (!idle() && Clock::now() < end) {
+    if (core_.progress() == 0) {
+      std::this_thread::sleep_for(kWhileNothingMoves);
     }
   }
+  core_.tcp().finish_sending();
   watch_new_channels();
   while (!watched_.empty()) {
     const std::shared_ptr<Channel> channel = watched_.begin()->second;

@@ -1,5 +1,5 @@
-// The service thread of a device: connections, control messages, heartbeats, UCX when nobody else progresses it.
-// Internal to this folder.
+// The service thread of a device: connections, control messages, heartbeats, TCP and UCX when nobody else progresses
+// them. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class Service {
   };
 
   void run();
-  int progress_ucx(int timeout_ms);
+  int progress_networks(int timeout_ms);
   void watch_new_channels();
   void accept_connections(int listener, bool is_tcp);
   void read(const std::shared_ptr<Channel>& channel);

@@ -34,13 +34,30 @@ Outcome<std::uint32_t> SignalArea::allocate(std::uint32_t bytes) {
   for (std::uint32_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
     store_signal(data(), static_cast<std::uint32_t>(*offset) + i, 0);
   }
+  if (bytes > kWordBytes) {
+    blocks_[static_cast<std::uint32_t>(*offset)] = bytes;
+  }
   return static_cast<std::uint32_t>(*offset);
+}
+
+bool SignalArea::is_block(std::uint64_t offset, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (offset >= kBytes) {
+    return false;
+  }
+  auto block = blocks_.upper_bound(static_cast<std::uint32_t>(offset));
+  if (block == blocks_.begin()) {
+    return false;
+  }
+  --block;
+  return offset + bytes <= std::uint64_t{block->first} + block->second;
 }
 
 void SignalArea::free(std::uint32_t offset) {
   const std::lock_guard lock(mutex_);
   offsets_.free(offset);
   tags_.erase(offset);
+  blocks_.erase(offset);
 }
 
 void SignalArea::expect(std::uint32_t offset, std::uint32_t tag) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,6 +53,8 @@ class SignalArea {
   // A word (kWordBytes) or block, zeroed. kOutOfMemory when the area is full.
   Outcome<std::uint32_t> allocate(std::uint32_t bytes);
   void free(std::uint32_t offset);
+  // Whether these bytes lie in one block that is allocated.
+  bool is_block(std::uint64_t offset, std::uint64_t bytes);
 
   // Signals that come as messages are only stored for words that expect them: the value's upper half must be the tag
   // set here.
@@ -65,6 +68,7 @@ class SignalArea {
   std::mutex mutex_;
   OffsetAllocator offsets_;
   std::unordered_map<std::uint32_t, std::uint32_t> tags_;
+  std::map<std::uint32_t, std::uint32_t> blocks_;  // bytes by offset
 };
 
 }  // namespace tesser::transport

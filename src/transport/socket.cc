@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -231,8 +232,7 @@ Outcome<Descriptor> connect_tcp(const HostPort& address, Deadline deadline) {
         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
       }
       if (error == 0) {
-        const int on = 1;
-        ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        send_at_once(socket.get());
         return socket;
       }
     }
@@ -267,6 +267,25 @@ bool same_user(int unix_socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
   return ::getsockopt(unix_socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == ::geteuid();
+}
+
+void send_at_once(int tcp_socket) {
+  const int on = 1;
+  ::setsockopt(tcp_socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+void enlarge_buffers(int tcp_socket) {
+  // Setting a buffer ends the system's own tuning, so it must be worth it.
+  constexpr int kBytes = 4 << 20;
+  const auto allows = [](const char* limit) {
+    long bytes = 0;
+    std::ifstream(limit) >> bytes;
+    return bytes >= kBytes;
+  };
+  if (allows("/proc/sys/net/core/wmem_max") && allows("/proc/sys/net/core/rmem_max")) {
+    ::setsockopt(tcp_socket, SOL_SOCKET, SO_SNDBUF, &kBytes, sizeof(kBytes));
+    ::setsockopt(tcp_socket, SOL_SOCKET, SO_RCVBUF, &kBytes, sizeof(kBytes));
+  }
 }
 
 Outcome<void> send_frame(int socket, FrameType type, std::string_view body, int descriptor, const std::string& peer,

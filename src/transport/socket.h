@@ -48,6 +48,9 @@ Outcome<Descriptor> listen_unix(const std::string& name);  // abstract name
 Outcome<Descriptor> connect_tcp(const HostPort& address, Deadline deadline);
 Outcome<Descriptor> connect_unix(const std::string& name, Deadline deadline);
 bool same_user(int unix_socket);
+void send_at_once(int tcp_socket);  // and not wait for more to send
+// For the connection that tensors take: large buffers, where the system lets them be larger than by itself.
+void enlarge_buffers(int tcp_socket);
 
 enum class FrameType : std::uint32_t {
   kHello = 1,

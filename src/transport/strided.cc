@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -72,17 +73,18 @@ Strided rectangle(std::uint64_t offset, DType dtype, const Shape& tensor, const 
   return layout;
 }
 
-RunPairs::Cursor::Cursor(const Strided& layout)
-    : layout_(&layout), index_(layout.axes.size(), 0), run_begin_(layout.offset) {}
+RunCursor::RunCursor(Strided layout)
+    : layout_(std::move(layout)), index_(layout_.axes.size(), 0), run_begin_(layout_.offset), left_(layout_.bytes()) {}
 
-void RunPairs::Cursor::advance(std::uint64_t bytes) {
+void RunCursor::advance(std::uint64_t bytes) {
+  left_ -= bytes;
   inside_ += bytes;
-  if (inside_ < layout_->run_bytes) {
+  if (inside_ < layout_.run_bytes) {
     return;
   }
   inside_ = 0;
   for (std::size_t axis = index_.size(); axis-- > 0;) {
-    const Strided::Axis& here = layout_->axes[axis];
+    const Strided::Axis& here = layout_.axes[axis];
     if (++index_[axis] < here.count) {
       run_begin_ += here.pitch;
       return;
@@ -90,21 +92,21 @@ void RunPairs::Cursor::advance(std::uint64_t bytes) {
     run_begin_ -= here.pitch * (here.count - 1);
     index_[axis] = 0;
   }
+  // After the last run of a layout without axes, or of all: at the begin again, with nothing left.
 }
 
-RunPairs::RunPairs(const Strided& first, const Strided& second) : first_(first), second_(second), left_(first.bytes()) {
-  TESSER_CHECK(first.bytes() == second.bytes(),
-               std::to_string(first.bytes()) + " and " + std::to_string(second.bytes()));
+RunPairs::RunPairs(const Strided& first, const Strided& second) : first_(first), second_(second) {
+  TESSER_CHECK(first_.left() == second_.left(),
+               std::to_string(first_.left()) + " and " + std::to_string(second_.left()));
 }
 
 std::optional<RunPairs::Pair> RunPairs::next() {
-  if (left_ == 0) {
+  if (first_.left() == 0) {
     return std::nullopt;
   }
   const Pair pair{first_.offset(), second_.offset(), std::min(first_.left_in_run(), second_.left_in_run())};
   first_.advance(pair.bytes);
   second_.advance(pair.bytes);
-  left_ -= pair.bytes;
   return pair;
 }
 

@@ -34,6 +34,25 @@ struct Strided {
 // possible. Aborts when the rectangle is not inside the tensor.
 Strided rectangle(std::uint64_t offset, DType dtype, const Shape& tensor, const Shape& begin, const Shape& extent);
 
+// A place in a layout, which it keeps. Must not be moved past the end.
+class RunCursor {
+ public:
+  explicit RunCursor(Strided layout);
+
+  std::uint64_t offset() const { return run_begin_ + inside_; }
+  std::uint64_t left_in_run() const { return layout_.run_bytes - inside_; }
+  std::uint64_t left() const { return left_; }
+  // Over at most left_in_run() bytes.
+  void advance(std::uint64_t bytes);
+
+ private:
+  Strided layout_;
+  std::vector<std::uint64_t> index_;
+  std::uint64_t run_begin_;
+  std::uint64_t inside_ = 0;
+  std::uint64_t left_;
+};
+
 // Walks two layouts of the same number of bytes together.
 class RunPairs {
  public:
@@ -48,23 +67,8 @@ class RunPairs {
   std::optional<Pair> next();
 
  private:
-  class Cursor {
-   public:
-    explicit Cursor(const Strided& layout);
-    std::uint64_t offset() const { return run_begin_ + inside_; }
-    std::uint64_t left_in_run() const { return layout_->run_bytes - inside_; }
-    void advance(std::uint64_t bytes);
-
-   private:
-    const Strided* layout_;
-    std::vector<std::uint64_t> index_;
-    std::uint64_t run_begin_;
-    std::uint64_t inside_ = 0;
-  };
-
-  Cursor first_;
-  Cursor second_;
-  std::uint64_t left_;
+  RunCursor first_;
+  RunCursor second_;
 };
 
 }  // namespace tesser::transport

@@ -185,10 +185,6 @@ int schedules(int otherwise) {
 }
 
 TEST_P(Faults, AKilledPeerIsAFailureAtOnce) {
-  if (GetParam() == Backend::kTcp) {
-    GTEST_SKIP() << "UCX 1.13 ends the survivor's process when its own software puts meet a closed TCP connection "
-                    "(docs/transport.md, known defects)";
-  }
   for (int i = 0; i < schedules(3); ++i) {
     for (const Role role : {Role::kSender, Role::kReceiver}) {
       for (const Kind kind : {Kind::kStatic, Kind::kDynamic}) {

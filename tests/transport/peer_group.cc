@@ -9,7 +9,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +23,7 @@ namespace {
 constexpr std::chrono::seconds kConnectTime{20};
 constexpr std::chrono::seconds kGroupTime{120};
 
-bool has_ucx() { return ucx_description().find("not in this build") == std::string::npos; }
+bool in_one_process(Backend backend) { return backend == Backend::kThreads || backend == Backend::kTcpThreads; }
 
 int run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()); }
 
@@ -81,11 +80,11 @@ void enter_namespace(int index) {
   ASSERT_NE(file, nullptr);
   ASSERT_EQ(::setns(fileno(file), CLONE_NEWNET), 0);
   std::fclose(file);
-  // UCX finds its adapters in /sys, which shows those of the namespace it was mounted in.
-  ASSERT_EQ(::unshare(CLONE_NEWNS), 0);
-  ASSERT_EQ(::mount("", "/", "none", MS_SLAVE | MS_REC, nullptr), 0);
-  ASSERT_EQ(::mount("tesser", "/sys", "sysfs", 0, nullptr), 0);
 }
+
+bool is_verbs(Backend backend) { return backend == Backend::kRc || backend == Backend::kUd; }
+
+std::string transports_of(Backend backend) { return backend == Backend::kRc ? "rc" : "ud"; }
 
 }  // namespace
 
@@ -95,26 +94,32 @@ std::string backend_name(Backend backend) {
       return "Threads";
     case Backend::kProcesses:
       return "Processes";
+    case Backend::kTcpThreads:
+      return "TcpThreads";
     case Backend::kTcp:
       return "Tcp";
     case Backend::kNamespaces:
       return "Namespaces";
+    case Backend::kRc:
+      return "Rc";
+    case Backend::kUd:
+      return "Ud";
   }
   return "";
 }
 
+std::vector<Backend> all_backends() {
+  std::vector<Backend> backends{Backend::kThreads, Backend::kProcesses, Backend::kTcpThreads, Backend::kTcp,
+                                Backend::kNamespaces};
+  if (has_rdma_adapter()) {
+    backends.insert(backends.end(), {Backend::kRc, Backend::kUd});
+  }
+  return backends;
+}
+
 std::string why_not(Backend backend) {
-  if (backend == Backend::kThreads) {
-    return "";
-  }
-  if (kUnderThreadSanitizer) {
-    return "ThreadSanitizer sees one process only";
-  }
-  if (backend == Backend::kProcesses) {
-    return "";
-  }
-  if (!has_ucx()) {
-    return "this build has no UCX";
+  if (backend == Backend::kProcesses && kUnderThreadSanitizer) {
+    return "ThreadSanitizer sees one process only, and these share memory";
   }
   if (backend == Backend::kNamespaces && (::geteuid() != 0 || !namespaces().up())) {
     return "network namespaces need root and the ip command";
@@ -152,14 +157,13 @@ DeviceOptions options_for(Backend backend, int index) {
   DeviceOptions options;
   options.name = "worker " + std::to_string(index);
   options.run = 7;
-  if (backend == Backend::kTcp) {
-    options.paths = Paths::kUcxOnly;
-    options.ucx_transports = "tcp";
-    options.ucx_devices = "lo";
+  if (backend == Backend::kTcp || backend == Backend::kTcpThreads) {
+    options.paths = Paths::kTcpOnly;
   } else if (backend == Backend::kNamespaces) {
-    options.listen = "10.99.0." + std::to_string(index + 1) + ":0";
-    options.ucx_transports = "tcp";
-    options.ucx_devices = "tv0";
+    options.listen = "10.99.0." + std::to_string(index % 2 + 1) + ":0";
+  } else if (is_verbs(backend)) {
+    options.paths = Paths::kUcxOnly;
+    options.ucx_transports = transports_of(backend);
   }
   if (kUnderSanitizer) {
     options.silence = std::chrono::seconds(20);
@@ -198,7 +202,8 @@ Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions
   }
   const Path expected = backend == Backend::kThreads     ? Path::kSameProcess
                         : backend == Backend::kProcesses ? Path::kSharedMemory
-                                                         : Path::kUcx;
+                        : is_verbs(backend)              ? Path::kUcx
+                                                         : Path::kTcp;
   for (const auto& channel : peer.channels) {
     if (channel != nullptr) {
       EXPECT_EQ(channel->path().path, expected) << channel->path().reason;
@@ -218,7 +223,7 @@ void run_peers(Backend backend, int count, const std::function<void(Peer&)>& bod
     body(peer);
     meeting.arrive(index);  // nobody leaves while another still works
   };
-  if (backend == Backend::kThreads) {
+  if (in_one_process(backend)) {
     Meeting meeting(count);
     std::vector<std::thread> threads;
     for (int i = 0; i < count; ++i) {
@@ -236,7 +241,7 @@ void run_peers(Backend backend, int count, const std::function<void(Peer&)>& bod
   for (int i = 0; i < count; ++i) {
     children.push_back(fork_child([&] {
       if (backend == Backend::kNamespaces) {
-        enter_namespace(i);
+        enter_namespace(i % 2);
       }
       run_one(*meeting, i);
     }));

@@ -1,4 +1,4 @@
-// The same test over threads of one process, over processes with shared memory, and over processes with UCX's TCP.
+// The same test over threads of one process, over processes with shared memory, and over TCP.
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,14 @@ namespace tesser::transport::testing {
 enum class Backend : std::uint8_t {
   kThreads,     // one process
   kProcesses,   // shared memory
-  kTcp,         // UCX over TCP, one network
-  kNamespaces,  // UCX over TCP, each of two processes in a network namespace of its own
+  kTcpThreads,  // TCP inside one process, as ThreadSanitizer can see it
+  kTcp,         // TCP between processes
+  kNamespaces,  // TCP between processes in two network namespaces
+  kRc,          // UCX over verbs, reliable connections: the adapter writes and reads memory
+  kUd,          // UCX over verbs, datagrams: all in messages
 };
+// rc and ud only where there is an adapter, as in the guest of ./x test --rdma.
+std::vector<Backend> all_backends();
 std::string backend_name(Backend backend);
 // Empty when this machine and build can run it, else why not.
 std::string why_not(Backend backend);
