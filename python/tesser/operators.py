@@ -7,7 +7,7 @@ module registers them. All are functional: no result shares memory with an argum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -22,6 +22,22 @@ SCHEMAS = (
     "normal(int[] size, float mean, float std, Tensor seed, Tensor step, int id) -> Tensor",
     "bernoulli(Tensor p, Tensor seed, Tensor step, int id) -> Tensor",
     "randint(int[] size, int low, int high, Tensor seed, Tensor step, int id) -> Tensor",
+    "dropout.region(Tensor x, float p, Tensor seed, Tensor step, int id, int channels, int[] whole, int[] begin)"
+    " -> Tensor",
+    "uniform.region(int[] size, float low, float high, Tensor seed, Tensor step, int id, int[] whole, int[] begin)"
+    " -> Tensor",
+    "normal.region(int[] size, float mean, float std, Tensor seed, Tensor step, int id, int[] whole, int[] begin)"
+    " -> Tensor",
+    "bernoulli.region(Tensor p, Tensor seed, Tensor step, int id, int[] whole, int[] begin) -> Tensor",
+    "randint.region(int[] size, int low, int high, Tensor seed, Tensor step, int id, int[] whole, int[] begin)"
+    " -> Tensor",
+    "batch_norm_sums(Tensor x) -> (Tensor sum, Tensor square_sum)",
+    "batch_norm_statistics(Tensor sum, Tensor square_sum, Tensor? running_mean, Tensor? running_var, int count,"
+    " float momentum, float eps) -> (Tensor mean, Tensor rstd, Tensor? running_mean, Tensor? running_var)",
+    "batch_norm_apply(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd) -> Tensor",
+    "batch_norm_backward_sums(Tensor dy, Tensor x, Tensor mean, Tensor rstd) -> (Tensor sum_dy, Tensor sum_dy_xhat)",
+    "batch_norm_backward_apply(Tensor dy, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, Tensor sum_dy,"
+    " Tensor sum_dy_xhat, int count) -> Tensor",
     "lstm_cell(Tensor gates, Tensor c) -> (Tensor h, Tensor c_next, Tensor activations)",
     "lstm_cell_backward(Tensor? dh, Tensor? dc_next, Tensor c, Tensor c_next, Tensor activations)"
     " -> (Tensor dgates, Tensor dc)",
@@ -105,16 +121,216 @@ def _randint(size: Sequence[int], low: int, high: int, seed: Tensor, step: Tenso
     )
 
 
+# Parts of a random tensor: the numbers that the elements [begin, begin + size) of a tensor of shape `whole` have.
+
+
+def _part(
+    operator: str, whole: Sequence[int], begin: Sequence[int], size: Sequence[int], numbers: Callable[[int], np.ndarray]
+) -> Tensor:
+    """Those elements of the whole tensor that `numbers(element count)` gives in row-major order."""
+    if len(whole) != len(size) or len(begin) != len(size):
+        raise ValueError(f"tesser::{operator}.region: whole and begin must have {len(size)} dimensions, as the part")
+    if any(b < 0 or b + s > w for b, s, w in zip(begin, size, whole, strict=True)):
+        raise ValueError(
+            f"tesser::{operator}.region: a part of shape {list(size)} at {list(begin)} lies outside {list(whole)}"
+        )
+    elements = numbers(_element_count(whole)).reshape(tuple(whole))
+    part = elements[tuple(slice(b, b + s) for b, s in zip(begin, size, strict=True))]
+    return torch.from_numpy(np.ascontiguousarray(part)).reshape(tuple(size))
+
+
+def _dropout_region(
+    x: Tensor,
+    p: float,
+    seed: Tensor,
+    step: Tensor,
+    id: int,
+    channels: int,
+    whole: Sequence[int],
+    begin: Sequence[int],
+) -> Tensor:
+    if not 0 <= channels <= x.dim() or len(whole) != x.dim() or len(begin) != x.dim():
+        raise ValueError(
+            f"tesser::dropout.region: whole and begin must have {x.dim()} dimensions, channels is 0 to {x.dim()}"
+        )
+    uniform = _part(
+        "dropout",
+        whole[:channels],
+        begin[:channels],
+        x.shape[:channels],
+        lambda count: philox.uniforms(count, int(seed), int(step), id),
+    )
+    return _drop(x, p, (uniform.double() >= p).reshape(tuple(x.shape[:channels]) + (1,) * (x.dim() - channels)))
+
+
+def _uniform_region(
+    size: Sequence[int],
+    low: float,
+    high: float,
+    seed: Tensor,
+    step: Tensor,
+    id: int,
+    whole: Sequence[int],
+    begin: Sequence[int],
+) -> Tensor:
+    return _part(
+        "uniform", whole, begin, size, lambda count: _uniform([count], low, high, seed, step, id).numpy()
+    )
+
+
+def _normal_region(
+    size: Sequence[int],
+    mean: float,
+    std: float,
+    seed: Tensor,
+    step: Tensor,
+    id: int,
+    whole: Sequence[int],
+    begin: Sequence[int],
+) -> Tensor:
+    return _part("normal", whole, begin, size, lambda count: _normal([count], mean, std, seed, step, id).numpy())
+
+
+def _bernoulli_region(
+    p: Tensor, seed: Tensor, step: Tensor, id: int, whole: Sequence[int], begin: Sequence[int]
+) -> Tensor:
+    uniform = _part(
+        "bernoulli", whole, begin, p.shape, lambda count: philox.uniforms(count, int(seed), int(step), id)
+    )
+    return (uniform.double() < p.double()).to(p.dtype).contiguous()
+
+
+def _randint_region(
+    size: Sequence[int],
+    low: int,
+    high: int,
+    seed: Tensor,
+    step: Tensor,
+    id: int,
+    whole: Sequence[int],
+    begin: Sequence[int],
+) -> Tensor:
+    return _part("randint", whole, begin, size, lambda count: _randint([count], low, high, seed, step, id).numpy())
+
+
 def _meta_like(x: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape)
 
 
-def _meta_float32(size: Sequence[int], low: float, high: float, seed: Tensor, step: Tensor, id: int) -> Tensor:
+def _meta_float32(
+    size: Sequence[int], low: float, high: float, seed: Tensor, step: Tensor, id: int, *_: object
+) -> Tensor:
     return seed.new_empty(tuple(size), dtype=torch.float32)
 
 
-def _meta_int64(size: Sequence[int], low: int, high: int, seed: Tensor, step: Tensor, id: int) -> Tensor:
+def _meta_int64(
+    size: Sequence[int], low: int, high: int, seed: Tensor, step: Tensor, id: int, *_: object
+) -> Tensor:
     return seed.new_empty(tuple(size), dtype=torch.int64)
+
+
+# Batch normalisation in steps that can each be cut over the batch
+
+
+def _by_channel(vector: Tensor, x: Tensor) -> Tensor:
+    """A vector of [C] that broadcasts over x[N, C, ...]."""
+    return vector.reshape((1, -1) + (1,) * (x.dim() - 2))
+
+
+def _check_batch_norm(operator: str, x: Tensor, *vectors: Tensor | None) -> None:
+    if x.dim() < 2 or any(vector is not None and vector.shape != x.shape[1:2] for vector in vectors):
+        shapes = [None if vector is None else list(vector.shape) for vector in vectors]
+        raise ValueError(f"tesser::{operator}: x must be [N, C, ...], the others [C], not {list(x.shape)} and {shapes}")
+
+
+def _over_all_but_channels(x: Tensor) -> list[int]:
+    return [0, *range(2, x.dim())]
+
+
+def _batch_norm_sums(x: Tensor) -> tuple[Tensor, Tensor]:
+    _check_batch_norm("batch_norm_sums", x)
+    wide = x.double()
+    return wide.sum(_over_all_but_channels(x)), (wide * wide).sum(_over_all_but_channels(x))
+
+
+def _batch_norm_statistics(
+    sum: Tensor,
+    square_sum: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    count: int,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    dtype = torch.float32 if running_mean is None else running_mean.dtype
+    mean = sum / count
+    variance = (square_sum / count - mean * mean).clamp_min(0)
+    new_mean = new_variance = None
+    if running_mean is not None:
+        new_mean = (momentum * mean + (1 - momentum) * running_mean.double()).to(running_mean.dtype)
+    if running_var is not None:
+        # Of one element there is no unbiased variance: nan, as PyTorch's.
+        unbiased = variance * count / (count - 1) if count > 1 else torch.full_like(variance, torch.nan)
+        new_variance = (momentum * unbiased + (1 - momentum) * running_var.double()).to(running_var.dtype)
+    return mean.to(dtype), (1 / (variance + eps).sqrt()).to(dtype), new_mean, new_variance
+
+
+def _batch_norm_scale(weight: Tensor | None, rstd: Tensor, x: Tensor) -> Tensor:
+    return (rstd.double() if weight is None else rstd.double() * weight.double()).to(x.dtype)
+
+
+def _batch_norm_apply(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
+    _check_batch_norm("batch_norm_apply", x, weight, bias, mean, rstd)
+    scale = _batch_norm_scale(weight, rstd, x)
+    shift = -mean.double() * scale.double()
+    if bias is not None:
+        shift = bias.double() + shift
+    return (x * _by_channel(scale, x) + _by_channel(shift.to(x.dtype), x)).contiguous()
+
+
+def _batch_norm_backward_sums(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    _check_batch_norm("batch_norm_backward_sums", x, mean, rstd)
+    wide = dy.double()
+    products = (wide * (x.double() - _by_channel(mean.double(), x))).sum(_over_all_but_channels(x))
+    return wide.sum(_over_all_but_channels(x)), products * rstd.double()
+
+
+def _batch_norm_backward_apply(
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    sum_dy: Tensor,
+    sum_dy_xhat: Tensor,
+    count: int,
+) -> Tensor:
+    _check_batch_norm("batch_norm_backward_apply", x, weight, mean, rstd, sum_dy, sum_dy_xhat)
+    mean_dy = (sum_dy / count).to(x.dtype)
+    slope = (sum_dy_xhat * rstd.double() / count).to(x.dtype)
+    centred = (x - _by_channel(mean, x)) * _by_channel(slope, x)
+    return ((dy - _by_channel(mean_dy, x) - centred) * _by_channel(_batch_norm_scale(weight, rstd, x), x)).contiguous()
+
+
+def _meta_batch_norm_sums(x: Tensor) -> tuple[Tensor, Tensor]:
+    _check_batch_norm("batch_norm_sums", x)
+    return x.new_empty(x.shape[1:2], dtype=torch.float64), x.new_empty(x.shape[1:2], dtype=torch.float64)
+
+
+def _meta_batch_norm_statistics(
+    sum: Tensor, square_sum: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *_: object
+) -> tuple[Tensor | None, ...]:
+    dtype = torch.float32 if running_mean is None else running_mean.dtype
+    statistics = sum.new_empty(sum.shape, dtype=dtype), sum.new_empty(sum.shape, dtype=dtype)
+    return *statistics, _empty_of(running_mean), _empty_of(running_var)
+
+
+def _meta_batch_norm_backward_sums(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    return _meta_batch_norm_sums(x)
+
+
+def _meta_batch_norm_backward_apply(dy: Tensor, x: Tensor, *_: object) -> Tensor:
+    return x.new_empty(x.shape)
 
 
 # Recurrent cells
@@ -288,6 +504,16 @@ for _name, _reference, _meta in (
     ("normal", _normal, _meta_float32),
     ("bernoulli", _bernoulli, _meta_like),
     ("randint", _randint, _meta_int64),
+    ("dropout.region", _dropout_region, _meta_like),
+    ("uniform.region", _uniform_region, _meta_float32),
+    ("normal.region", _normal_region, _meta_float32),
+    ("bernoulli.region", _bernoulli_region, _meta_like),
+    ("randint.region", _randint_region, _meta_int64),
+    ("batch_norm_sums", _batch_norm_sums, _meta_batch_norm_sums),
+    ("batch_norm_statistics", _batch_norm_statistics, _meta_batch_norm_statistics),
+    ("batch_norm_apply", _batch_norm_apply, _meta_like),
+    ("batch_norm_backward_sums", _batch_norm_backward_sums, _meta_batch_norm_backward_sums),
+    ("batch_norm_backward_apply", _batch_norm_backward_apply, _meta_batch_norm_backward_apply),
     ("lstm_cell", _lstm_cell, _meta_lstm_cell),
     ("lstm_cell_backward", _lstm_cell_backward, _meta_lstm_cell_backward),
     ("gru_cell", _gru_cell, _meta_gru_cell),

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "kernels/tensor_part.h"
+
 namespace tesser::kernels {
 
 // result = x / (1 - p) where the element is kept, else 0. p in [0, 1].
@@ -41,6 +43,28 @@ void bernoulli(const double* p, double* result, std::int64_t begin, std::int64_t
 // Integers in [low, high); high - low is 1 to 2^32.
 void randint(std::int64_t* result, std::int64_t begin, std::int64_t end, std::int64_t low, std::int64_t high,
              std::uint64_t seed, std::int64_t step, std::int64_t id);
+
+// The same for elements [first, last) of a part of the whole tensor, where pointers point at element `first` of the
+// part. Of dropout_channels `part` says which channels of the first `channels` dimensions, and first and last count
+// channels.
+void dropout(const float* x, float* result, const TensorPart& part, std::int64_t first, std::int64_t last, double p,
+             std::uint64_t seed, std::int64_t step, std::int64_t id);
+void dropout(const double* x, double* result, const TensorPart& part, std::int64_t first, std::int64_t last, double p,
+             std::uint64_t seed, std::int64_t step, std::int64_t id);
+void dropout_channels(const float* x, float* result, const TensorPart& part, std::int64_t first, std::int64_t last,
+                      std::int64_t inner, double p, std::uint64_t seed, std::int64_t step, std::int64_t id);
+void dropout_channels(const double* x, double* result, const TensorPart& part, std::int64_t first, std::int64_t last,
+                      std::int64_t inner, double p, std::uint64_t seed, std::int64_t step, std::int64_t id);
+void uniform(float* result, const TensorPart& part, std::int64_t first, std::int64_t last, double low, double high,
+             std::uint64_t seed, std::int64_t step, std::int64_t id);
+void normal(float* result, const TensorPart& part, std::int64_t first, std::int64_t last, double mean, double std,
+            std::uint64_t seed, std::int64_t step, std::int64_t id);
+void bernoulli(const float* p, float* result, const TensorPart& part, std::int64_t first, std::int64_t last,
+               std::uint64_t seed, std::int64_t step, std::int64_t id);
+void bernoulli(const double* p, double* result, const TensorPart& part, std::int64_t first, std::int64_t last,
+               std::uint64_t seed, std::int64_t step, std::int64_t id);
+void randint(std::int64_t* result, const TensorPart& part, std::int64_t first, std::int64_t last, std::int64_t low,
+             std::int64_t high, std::uint64_t seed, std::int64_t step, std::int64_t id);
 
 // The generator itself: the words of blocks [first_block, first_block + block_count), four a block.
 void philox_words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count, std::uint64_t seed,

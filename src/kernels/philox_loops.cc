@@ -14,11 +14,22 @@ constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57U;
 constexpr std::uint32_t kWeyl0 = 0x9E3779B9U;
 constexpr std::uint32_t kWeyl1 = 0xBB67AE85U;
 
-// One block at a time.
-void scalar_words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count,
+// Which block is number i: one after another, or as listed.
+struct Ascending {
+  std::uint64_t first;
+  std::uint64_t operator[](std::int64_t i) const { return first + static_cast<std::uint64_t>(i); }
+};
+struct Listed {
+  const std::uint64_t* blocks;
+  std::uint64_t operator[](std::int64_t i) const { return blocks[i]; }
+};
+
+// One block at a time, from block number `begin` on.
+template <typename Blocks>
+void scalar_words(std::uint32_t* words, const Blocks& blocks, std::int64_t begin, std::int64_t end,
                   const PhiloxStream& stream) {
-  for (std::int64_t i = 0; i < block_count; ++i) {
-    const std::uint64_t block = first_block + static_cast<std::uint64_t>(i);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::uint64_t block = blocks[i];
     std::uint64_t c0 = block & 0xFFFFFFFFU;
     std::uint64_t c1 = block >> 32;
     std::uint64_t c2 = stream.id;
@@ -53,9 +64,10 @@ inline Lanes broadcast(std::uint64_t value) { return _mm512_set1_epi64(static_ca
 inline Lanes multiply(Lanes a, Lanes b) { return _mm512_mul_epu32(a, b); }
 inline Lanes upper(Lanes a) { return _mm512_srli_epi64(a, 32); }
 inline Lanes exclusive_or(Lanes a, Lanes b, Lanes c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
-inline Lanes ascending(std::uint64_t first) {
-  return _mm512_add_epi64(broadcast(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+inline Lanes lanes_of(const Ascending& blocks, std::int64_t i) {
+  return _mm512_add_epi64(broadcast(blocks[i]), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
 }
+inline Lanes lanes_of(const Listed& blocks, std::int64_t i) { return _mm512_loadu_si512(blocks.blocks + i); }
 inline Lanes join(Lanes low, Lanes high) { return _mm512_mask_blend_epi32(0xAAAA, low, _mm512_slli_epi64(high, 32)); }
 inline void store(std::uint32_t* words, Lanes first, Lanes second) {
   const Lanes lower = _mm512_permutex2var_epi64(first, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), second);
@@ -70,8 +82,11 @@ inline Lanes broadcast(std::uint64_t value) { return _mm256_set1_epi64x(static_c
 inline Lanes multiply(Lanes a, Lanes b) { return _mm256_mul_epu32(a, b); }
 inline Lanes upper(Lanes a) { return _mm256_srli_epi64(a, 32); }
 inline Lanes exclusive_or(Lanes a, Lanes b, Lanes c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
-inline Lanes ascending(std::uint64_t first) {
-  return _mm256_add_epi64(broadcast(first), _mm256_setr_epi64x(0, 1, 2, 3));
+inline Lanes lanes_of(const Ascending& blocks, std::int64_t i) {
+  return _mm256_add_epi64(broadcast(blocks[i]), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+inline Lanes lanes_of(const Listed& blocks, std::int64_t i) {
+  return _mm256_loadu_si256(reinterpret_cast<const Lanes*>(blocks.blocks + i));
 }
 inline Lanes join(Lanes low, Lanes high) { return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0xAA); }
 inline void store(std::uint32_t* words, Lanes first, Lanes second) {
@@ -85,7 +100,8 @@ inline void store(std::uint32_t* words, Lanes first, Lanes second) {
 // Groups whose rounds run interleaved, so that the multiplications' latency is hidden.
 constexpr int kGroups = 4;
 
-void words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count, const PhiloxStream& stream) {
+template <typename Blocks>
+void any_words(std::uint32_t* words, const Blocks& blocks, std::int64_t block_count, const PhiloxStream& stream) {
   const Lanes multiplier0 = broadcast(kMultiplier0);
   const Lanes multiplier1 = broadcast(kMultiplier1);
   std::int64_t done = 0;
@@ -95,7 +111,7 @@ void words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_c
     Lanes c2[kGroups];
     Lanes c3[kGroups];
     for (int g = 0; g < kGroups; ++g) {
-      c0[g] = ascending(first_block + static_cast<std::uint64_t>(done + g * kLanes));
+      c0[g] = lanes_of(blocks, done + g * kLanes);
       c1[g] = upper(c0[g]);
       c2[g] = broadcast(stream.id);
       c3[g] = broadcast(stream.step);
@@ -120,12 +136,24 @@ void words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_c
       store(words + 4 * (done + g * kLanes), join(c0[g], c1[g]), join(c2[g], c3[g]));
     }
   }
-  scalar_words(words + 4 * done, first_block + static_cast<std::uint64_t>(done), block_count - done, stream);
+  scalar_words(words, blocks, done, block_count, stream);
 }
 
 #else
-constexpr auto words = scalar_words;
+template <typename Blocks>
+void any_words(std::uint32_t* words, const Blocks& blocks, std::int64_t block_count, const PhiloxStream& stream) {
+  scalar_words(words, blocks, 0, block_count, stream);
+}
 #endif
+
+void words(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count, const PhiloxStream& stream) {
+  any_words(words, Ascending{first_block}, block_count, stream);
+}
+
+void scattered_words(std::uint32_t* words, const std::uint64_t* blocks, std::int64_t block_count,
+                     const PhiloxStream& stream) {
+  any_words(words, Listed{blocks}, block_count, stream);
+}
 
 inline std::int32_t upper_bits(std::uint32_t word) { return static_cast<std::int32_t>(word >> 8); }
 
@@ -152,6 +180,7 @@ void bernoulli(const Element* p, Element* result, const std::uint32_t* words, st
 
 }  // namespace
 
-const PhiloxLoops kPhiloxLoops = {words, dropout<float>, dropout<double>, uniform, bernoulli<float>, bernoulli<double>};
+const PhiloxLoops kPhiloxLoops = {words,   scattered_words,  dropout<float>,   dropout<double>,
+                                  uniform, bernoulli<float>, bernoulli<double>};
 
 }  // namespace tesser::kernels::TESSER_LOOPS

@@ -18,6 +18,9 @@ struct PhiloxStream {
 // word >> 8 is at least `threshold`.
 struct PhiloxLoops {
   void (*words)(std::uint32_t* words, std::uint64_t first_block, std::int64_t block_count, const PhiloxStream& stream);
+  // The same for blocks that need not follow each other.
+  void (*scattered_words)(std::uint32_t* words, const std::uint64_t* blocks, std::int64_t block_count,
+                          const PhiloxStream& stream);
   void (*dropout_float)(const float* x, float* result, const std::uint32_t* words, std::int64_t count,
                         std::int32_t threshold, float scale);
   void (*dropout_double)(const double* x, double* result, const std::uint32_t* words, std::int64_t count,

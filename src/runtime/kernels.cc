@@ -275,8 +275,9 @@ Result<Kernel> bind_aten_operator(const Program& program, const Node& node) {
 }
 
 Result<Kernel> bind_node(const Program& program, const Node& node) {
-  for (const auto bind : {&bind_fused_operator, &bind_view, &bind_matrix_product, &bind_batch_norm,
-                          &bind_random_operator, &bind_recurrent_cell, &bind_update, &bind_aten_operator}) {
+  for (const auto bind :
+       {&bind_fused_operator, &bind_view, &bind_matrix_product, &bind_batch_norm, &bind_batch_norm_part,
+        &bind_random_operator, &bind_recurrent_cell, &bind_update, &bind_aten_operator}) {
     TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind(program, node));
     if (kernel) return kernel;
   }

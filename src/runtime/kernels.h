@@ -38,6 +38,7 @@ Result<Kernel> bind_aten_operator(const graph::Program& program,
 Result<Kernel> bind_view(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_matrix_product(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_batch_norm(const graph::Program& program, const graph::Node& node);
+Result<Kernel> bind_batch_norm_part(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_random_operator(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_recurrent_cell(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_update(const graph::Program& program, const graph::Node& node);

@@ -1,4 +1,4 @@
-// Operators of the tesser namespace (docs/formats/operators.md) over src/kernels and src/optimizer.
+// Recurrent cells and updates (docs/formats/operators.md) over src/kernels and src/optimizer.
 #include <algorithm>
 #include <utility>
 
@@ -7,9 +7,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
-#include "kernels/philox.h"
 #include "kernels/recurrent_cells.h"
 #include "optimizer/update.h"
+#include "runtime/argument_reader.h"
 #include "runtime/kernels.h"
 
 namespace tesser::runtime {
@@ -22,198 +22,6 @@ using graph::ValueId;
 using graph::ValueRef;
 
 constexpr std::int64_t kGrain = 16 * 1024;  // elements a thread takes at least
-
-// Reads a node's arguments one after another and remembers whether all had the expected type.
-class ArgumentReader {
- public:
-  explicit ArgumentReader(const Node& node) : node_(node) {}
-
-  ValueId value() {
-    const auto* reference = next<ValueRef>();
-    if (reference == nullptr) fits_ = false;
-    return reference == nullptr ? kNone : reference->id;
-  }
-  ValueId optional_value() {
-    if (position_ >= node_.args.size() || std::holds_alternative<graph::None>(node_.args[position_])) {
-      ++position_;
-      return kNone;
-    }
-    return value();
-  }
-  double number() {
-    if (position_ < node_.args.size()) {
-      if (const auto* integer = std::get_if<std::int64_t>(&node_.args[position_])) {
-        ++position_;
-        return static_cast<double>(*integer);
-      }
-    }
-    return take<double>();
-  }
-  std::int64_t integer() { return take<std::int64_t>(); }
-  bool flag() { return take<bool>(); }
-  Shape sizes() { return take<Shape>(); }
-
-  // Whether every argument was there with its type, none is left over, and the results are as many as the operator has.
-  Result<void> check(std::size_t results) const {
-    if (fits_ && position_ == node_.args.size() && node_.outputs.size() == results) return {};
-    return invalid_input(describe(node_) +
-                         ": arguments or results do not fit the operator; see docs/formats/operators.md");
-  }
-
- private:
-  template <typename T>
-  const T* next() {
-    if (position_ >= node_.args.size()) return nullptr;
-    return std::get_if<T>(&node_.args[position_++]);
-  }
-  template <typename T>
-  T take() {
-    const T* found = next<T>();
-    if (found == nullptr) fits_ = false;
-    return found == nullptr ? T() : *found;
-  }
-
-  const Node& node_;
-  std::size_t position_ = 0;
-  bool fits_ = true;
-};
-
-// Seed, step and id of a random operator.
-struct Stream {
-  ValueId seed_value = kNone;
-  ValueId step_value = kNone;
-  std::int64_t id = 0;
-
-  void take_from(ArgumentReader& arguments) {
-    seed_value = arguments.value();
-    step_value = arguments.value();
-    id = arguments.integer();
-  }
-  std::uint64_t seed(const Registers& registers) const {
-    return static_cast<std::uint64_t>(*read(registers, seed_value).const_data_ptr<std::int64_t>());
-  }
-  std::int64_t step(const Registers& registers) const {
-    return *read(registers, step_value).const_data_ptr<std::int64_t>();
-  }
-};
-
-// Philox numbers by groups of four: ranges begin at multiples of 4 so that no block is computed twice.
-template <typename Function>
-void over_elements(std::int64_t count, const Function& function) {
-  at::parallel_for(0, (count + 3) / 4, kGrain / 4,
-                   [&](std::int64_t begin, std::int64_t end) { function(begin * 4, std::min(end * 4, count)); });
-}
-
-// Calls function.operator()<T>() for float32 and float64.
-template <typename Function>
-void for_real_type(const at::Tensor& tensor, const Function& function) {
-  if (tensor.scalar_type() == at::kFloat) return function.template operator()<float>();
-  TORCH_CHECK(tensor.scalar_type() == at::kDouble, "float32 or float64 is expected, found ", tensor.scalar_type());
-  function.template operator()<double>();
-}
-
-Result<Kernel> bind_dropout(const Node& node) {
-  ArgumentReader arguments(node);
-  const ValueId x = arguments.value();
-  const double p = arguments.number();
-  Stream stream;
-  stream.take_from(arguments);
-  const bool by_channel = node.op == "tesser::dropout.channels";
-  const std::int64_t channels = by_channel ? arguments.integer() : 0;
-  TESSER_RETURN_IF_ERROR(arguments.check(1));
-  const ValueId output = node.outputs[0];
-  return Kernel([=](Registers& registers) {
-    const at::Tensor source = read(registers, x).contiguous();
-    at::Tensor result = at::empty(source.sizes(), source.options());
-    std::int64_t inner = 1;
-    for (std::int64_t d = channels; by_channel && d < source.dim(); ++d) inner *= source.size(d);
-    const std::uint64_t seed = stream.seed(registers);
-    const std::int64_t step = stream.step(registers);
-    for_real_type(source, [&]<typename T>() {
-      const T* from = source.const_data_ptr<T>();
-      T* to = result.mutable_data_ptr<T>();
-      over_elements(source.numel(), [&](std::int64_t begin, std::int64_t end) {
-        if (by_channel) {
-          kernels::dropout_channels(from + begin, to + begin, begin, end, inner, p, seed, step, stream.id);
-        } else {
-          kernels::dropout(from + begin, to + begin, begin, end, p, seed, step, stream.id);
-        }
-      });
-    });
-    write(registers, output, std::move(result));
-  });
-}
-
-// tesser::uniform and tesser::normal: (size, a, b, seed, step, id) -> float32.
-template <typename Fill>
-Result<Kernel> bind_real_generator(const Node& node, Fill fill) {
-  ArgumentReader arguments(node);
-  const Shape size = arguments.sizes();
-  const double first = arguments.number();
-  const double second = arguments.number();
-  Stream stream;
-  stream.take_from(arguments);
-  TESSER_RETURN_IF_ERROR(arguments.check(1));
-  const ValueId output = node.outputs[0];
-  return Kernel([=](Registers& registers) {
-    at::Tensor result = at::empty(size, at::TensorOptions(at::kFloat));
-    float* to = result.mutable_data_ptr<float>();
-    const std::uint64_t seed = stream.seed(registers);
-    const std::int64_t step = stream.step(registers);
-    over_elements(result.numel(), [&](std::int64_t begin, std::int64_t end) {
-      fill(to + begin, begin, end, first, second, seed, step, stream.id);
-    });
-    write(registers, output, std::move(result));
-  });
-}
-
-Result<Kernel> bind_bernoulli(const Node& node) {
-  ArgumentReader arguments(node);
-  const ValueId p = arguments.value();
-  Stream stream;
-  stream.take_from(arguments);
-  TESSER_RETURN_IF_ERROR(arguments.check(1));
-  const ValueId output = node.outputs[0];
-  return Kernel([=](Registers& registers) {
-    const at::Tensor source = read(registers, p).contiguous();
-    at::Tensor result = at::empty(source.sizes(), source.options());
-    const std::uint64_t seed = stream.seed(registers);
-    const std::int64_t step = stream.step(registers);
-    for_real_type(source, [&]<typename T>() {
-      const T* from = source.const_data_ptr<T>();
-      T* to = result.mutable_data_ptr<T>();
-      over_elements(source.numel(), [&](std::int64_t begin, std::int64_t end) {
-        kernels::bernoulli(from + begin, to + begin, begin, end, seed, step, stream.id);
-      });
-    });
-    write(registers, output, std::move(result));
-  });
-}
-
-Result<Kernel> bind_randint(const Node& node) {
-  ArgumentReader arguments(node);
-  const Shape size = arguments.sizes();
-  const std::int64_t low = arguments.integer();
-  const std::int64_t high = arguments.integer();
-  Stream stream;
-  stream.take_from(arguments);
-  TESSER_RETURN_IF_ERROR(arguments.check(1));
-  if (high <= low || high - low > (std::int64_t{1} << 32)) {
-    return invalid_input(describe(node) + ": the range from " + std::to_string(low) + " to " + std::to_string(high) +
-                         " must hold between 1 and 2^32 integers");
-  }
-  const ValueId output = node.outputs[0];
-  return Kernel([=](Registers& registers) {
-    at::Tensor result = at::empty(size, at::TensorOptions(at::kLong));
-    auto* to = result.mutable_data_ptr<std::int64_t>();
-    const std::uint64_t seed = stream.seed(registers);
-    const std::int64_t step = stream.step(registers);
-    over_elements(result.numel(), [&](std::int64_t begin, std::int64_t end) {
-      kernels::randint(to + begin, begin, end, low, high, seed, step, stream.id);
-    });
-    write(registers, output, std::move(result));
-  });
-}
 
 std::int64_t row_grain(std::int64_t hidden) {
   return std::max<std::int64_t>(1, 2048 / std::max<std::int64_t>(hidden, 1));
@@ -426,15 +234,6 @@ Result<Kernel> bind_adam(const Program& program, const Node& node) {
 }
 
 }  // namespace
-
-Result<Kernel> bind_random_operator(const Program&, const Node& node) {
-  if (node.op == "tesser::dropout" || node.op == "tesser::dropout.channels") return bind_dropout(node);
-  if (node.op == "tesser::uniform") return bind_real_generator(node, kernels::uniform);
-  if (node.op == "tesser::normal") return bind_real_generator(node, kernels::normal);
-  if (node.op == "tesser::bernoulli") return bind_bernoulli(node);
-  if (node.op == "tesser::randint") return bind_randint(node);
-  return Kernel();
-}
 
 Result<Kernel> bind_recurrent_cell(const Program&, const Node& node) {
   if (node.op == "tesser::lstm_cell") return bind_lstm_cell(node);

@@ -219,5 +219,119 @@ TEST(RandomOperators, AreTheSameOnEveryInstructionSet) {
 }
 #endif
 
+// A part of a tensor and the elements that it has of the whole.
+struct PartCase {
+  std::vector<std::int64_t> size, whole, begin;
+  std::vector<std::int64_t> elements() const {
+    std::vector<std::int64_t> found{0};
+    for (std::size_t d = 0; d < size.size(); ++d) {
+      std::vector<std::int64_t> longer;
+      for (const std::int64_t prefix : found) {
+        for (std::int64_t i = begin[d]; i < begin[d] + size[d]; ++i) longer.push_back(prefix * whole[d] + i);
+      }
+      found = std::move(longer);
+    }
+    return found;
+  }
+};
+
+// Rows, wide and narrow columns, single columns, runs across blocks, dimensions of 1, nothing, scalars, long runs.
+const PartCase kParts[] = {{{3, 50}, {9, 50}, {4, 0}},
+                           {{9, 20}, {9, 50}, {0, 13}},
+                           {{43, 1}, {43, 7}, {0, 3}},
+                           {{60, 1}, {60, 2}, {0, 1}},
+                           {{5, 3, 1, 4}, {6, 3, 2, 11}, {1, 0, 1, 6}},
+                           {{2, 3, 5}, {2, 4, 5}, {0, 1, 0}},
+                           {{0, 4}, {5, 4}, {5, 0}},
+                           {{}, {}, {}},
+                           {{2, 300}, {3, 701}, {1, 401}}};
+
+TEST(TensorPart, RunsAreItsElements) {
+  for (const PartCase& each : kParts) {
+    const TensorPart part(each.size, each.whole, each.begin);
+    const std::vector<std::int64_t> expected = each.elements();
+    ASSERT_EQ(part.elements(), static_cast<std::int64_t>(expected.size()));
+    for (const std::int64_t first : {std::int64_t{0}, part.elements() / 3}) {
+      std::vector<std::int64_t> found(expected.begin(), expected.begin() + first);
+      part.for_runs(first, part.elements(), [&](std::int64_t at, std::int64_t element, std::int64_t count) {
+        EXPECT_EQ(at, static_cast<std::int64_t>(found.size()));
+        for (std::int64_t i = 0; i < count; ++i) found.push_back(element + i);
+      });
+      EXPECT_EQ(found, expected);
+    }
+  }
+}
+
+// What `whole(out, elements)` makes at the elements of each part equals `part(out, part, first, last)`, called in two
+// pieces.
+template <typename Element, typename Whole, typename Part>
+void expect_parts_of_whole(const Whole& whole, const Part& fill) {
+  for (const PartCase& each : kParts) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : each.whole) count *= size;
+    std::vector<Element> all(static_cast<std::size_t>(count));
+    whole(all.data(), count);
+    const TensorPart part(each.size, each.whole, each.begin);
+    std::vector<Element> found(static_cast<std::size_t>(part.elements()));
+    const std::int64_t middle = part.elements() / 3;
+    fill(found.data(), part, 0, middle, each);
+    fill(found.data() + middle, part, middle, part.elements(), each);
+    std::vector<Element> expected;
+    for (const std::int64_t element : each.elements()) expected.push_back(all[static_cast<std::size_t>(element)]);
+    EXPECT_EQ(found, expected);
+  }
+}
+
+std::vector<float> values_at(const PartCase& part, std::int64_t first, std::int64_t last, float scale) {
+  std::vector<float> values;
+  const std::vector<std::int64_t> elements = part.elements();
+  for (std::int64_t i = first; i < last; ++i)
+    values.push_back(static_cast<float>(elements[static_cast<std::size_t>(i)] + 1) * scale);
+  return values;
+}
+
+std::vector<float> values_of(std::int64_t count, float scale) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(i + 1) * scale);
+  return values;
+}
+
+TEST(RandomOperators, PartsHaveTheNumbersOfTheWhole) {
+  constexpr std::uint64_t kSeed = 77;
+  expect_parts_of_whole<float>([](float* out, std::int64_t n) { uniform(out, 0, n, -1, 3, kSeed, 5, 2); },
+                               [](float* out, const TensorPart& part, std::int64_t first, std::int64_t last,
+                                  const PartCase&) { uniform(out, part, first, last, -1, 3, kSeed, 5, 2); });
+  expect_parts_of_whole<float>([](float* out, std::int64_t n) { normal(out, 0, n, -1, 3, kSeed, 5, 2); },
+                               [](float* out, const TensorPart& part, std::int64_t first, std::int64_t last,
+                                  const PartCase&) { normal(out, part, first, last, -1, 3, kSeed, 5, 2); });
+  expect_parts_of_whole<std::int64_t>(
+      [](std::int64_t* out, std::int64_t n) { randint(out, 0, n, -9, 1000, kSeed, 5, 2); },
+      [](std::int64_t* out, const TensorPart& part, std::int64_t first, std::int64_t last, const PartCase&) {
+        randint(out, part, first, last, -9, 1000, kSeed, 5, 2);
+      });
+  expect_parts_of_whole<float>(
+      [](float* out, std::int64_t n) { dropout(values_of(n, 1).data(), out, 0, n, 0.4, kSeed, 5, 2); },
+      [](float* out, const TensorPart& part, std::int64_t first, std::int64_t last, const PartCase& each) {
+        dropout(values_at(each, first, last, 1).data(), out, part, first, last, 0.4, kSeed, 5, 2);
+      });
+  expect_parts_of_whole<float>(
+      [](float* out, std::int64_t n) { bernoulli(values_of(n, 0.002F).data(), out, 0, n, kSeed, 5, 2); },
+      [](float* out, const TensorPart& part, std::int64_t first, std::int64_t last, const PartCase& each) {
+        bernoulli(values_at(each, first, last, 0.002F).data(), out, part, first, last, kSeed, 5, 2);
+      });
+}
+
+TEST(RandomOperators, PartsOfChannelsHaveTheMaskOfTheWhole) {
+  const TensorPart part({2, 3}, {4, 5}, {1, 2});
+  std::vector<float> ones(4 * 5 * 6, 1), all(ones.size()), found(2 * 3 * 6);
+  dropout_channels(ones.data(), all.data(), 0, 120, 6, 0.5, 8, 1, 2);
+  dropout_channels(ones.data(), found.data(), part, 0, 4, 6, 0.5, 8, 1, 2);
+  dropout_channels(ones.data(), found.data() + 4 * 6, part, 4, 6, 6, 0.5, 8, 1, 2);
+  std::vector<float> expected;
+  for (const std::int64_t row : {1, 2})
+    expected.insert(expected.end(), &all[(row * 5 + 2) * 6], &all[(row * 5 + 5) * 6]);
+  EXPECT_EQ(found, expected);
+}
+
 }  // namespace
 }  // namespace tesser::kernels

@@ -93,6 +93,88 @@ def test_derivative_of_dropout_is_itself(channels):
     assert 0 < int((x.grad == 0).sum()) < 120
 
 
+# (size, begin) of parts of a tensor [3, 5, 7]: whole rows, columns, one element, nothing.
+PARTS = [((2, 5, 7), (1, 0, 0)), ((3, 5, 3), (0, 0, 4)), ((1, 2, 1), (2, 3, 5)), ((3, 0, 7), (0, 5, 0))]
+
+
+@pytest.mark.parametrize("size, begin", PARTS)
+def test_a_part_of_a_random_tensor_has_the_numbers_of_the_whole(size, begin):
+    whole, stream = [3, 5, 7], (SEED, STEP, 4)
+    part = tuple(slice(b, b + s) for b, s in zip(begin, size, strict=True))
+    x = torch.rand(whole, generator=torch.Generator().manual_seed(3))
+    generators = [("uniform", (-1.0, 2.0)), ("normal", (0.5, 2.0)), ("randint", (-3, 1000))]
+    for name, bounds in generators:
+        operator = getattr(operators, name)
+        found = operator.region(size, *bounds, *stream, whole, begin)
+        assert torch.equal(found, operator(whole, *bounds, *stream)[part])
+    assert torch.equal(operators.bernoulli.region(x[part], *stream, whole, begin), operators.bernoulli(x, *stream)[part])
+    for channels in (0, 1, 2, 3):
+        expected = operators.dropout.channels(x, 0.4, *stream, channels)[part]
+        assert torch.equal(operators.dropout.region(x[part], 0.4, *stream, channels, whole, begin), expected)
+    assert torch.equal(
+        operators.dropout.region(x[part], 0.4, *stream, 3, whole, begin), operators.dropout(x, 0.4, *stream)[part]
+    )
+
+
+def test_a_part_outside_its_tensor_is_refused():
+    with pytest.raises(ValueError, match="lies outside"):
+        operators.uniform.region([2, 3], 0.0, 1.0, SEED, STEP, 0, [2, 4], [0, 2])
+    with pytest.raises(ValueError, match="2 dimensions"):
+        operators.uniform.region([2, 3], 0.0, 1.0, SEED, STEP, 0, [6], [0])
+    with pytest.raises(ValueError, match="channels is 0 to 2"):
+        operators.dropout.region(torch.ones(2, 3), 0.5, SEED, STEP, 0, 3, [2, 3], [0, 0])
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (5, 4, 3), (3, 4, 2, 5)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_normalisation_in_steps_is_that_of_torch(shape, affine):
+    x = numbers(*shape, seed=1) * 3 + 20
+    x = x.detach().requires_grad_()
+    dy = numbers(*shape, seed=2, grad=False)
+    weight, bias = (numbers(4, seed=3), numbers(4, seed=4)) if affine else (None, None)
+    running_mean, running_var = numbers(4, seed=5, grad=False), numbers(4, seed=6, grad=False).abs()
+    new_mean, new_var = running_mean.clone(), running_var.clone()
+    y = torch.nn.functional.batch_norm(x, new_mean, new_var, weight, bias, True, 0.3, 1e-3)
+    y.backward(dy)
+    count = x.numel() // 4
+
+    # The sums come from two parts of the batch.
+    halves = [operators.batch_norm_sums(half) for half in x.detach().split([1, shape[0] - 1])]
+    sums = [a + b for a, b in zip(*halves, strict=True)]
+    mean, rstd, found_mean, found_var = operators.batch_norm_statistics(
+        *sums, running_mean, running_var, count, 0.3, 1e-3
+    )
+    torch.testing.assert_close(found_mean, new_mean)
+    torch.testing.assert_close(found_var, new_var)
+    torch.testing.assert_close(operators.batch_norm_apply(x, weight, bias, mean, rstd), y)
+    halves = [
+        operators.batch_norm_backward_sums(a, b, mean, rstd)
+        for a, b in zip(dy.split([1, shape[0] - 1]), x.detach().split([1, shape[0] - 1]), strict=True)
+    ]
+    sum_dy, sum_dy_xhat = [a + b for a, b in zip(*halves, strict=True)]
+    dx = operators.batch_norm_backward_apply(dy, x, weight, mean, rstd, sum_dy, sum_dy_xhat, count)
+    torch.testing.assert_close(dx, x.grad)
+    if affine:
+        torch.testing.assert_close(sum_dy, bias.grad)
+        torch.testing.assert_close(sum_dy_xhat, weight.grad)
+
+
+def test_batch_norm_statistics_without_running_values_and_of_one_element():
+    found = operators.batch_norm_statistics(torch.ones(3).double(), torch.ones(3).double(), None, None, 1, 0.1, 0.0625)
+    assert found[0].dtype == torch.float32 and found[2:] == (None, None)
+    assert found[1].tolist() == [4.0, 4.0, 4.0]
+    running = torch.zeros(1), torch.ones(1)
+    found = operators.batch_norm_statistics(torch.ones(1).double(), torch.ones(1).double(), *running, 1, 0.1, 0.1)
+    assert found[3].isnan().all()
+
+
+def test_batch_norm_refuses_wrong_shapes():
+    with pytest.raises(ValueError, match=r"\[N, C, ...\]"):
+        operators.batch_norm_sums(torch.ones(3))
+    with pytest.raises(ValueError, match=r"\[N, C, ...\]"):
+        operators.batch_norm_apply(torch.ones(3, 4), torch.ones(3), None, torch.ones(4), torch.ones(4))
+
+
 def test_distributions():
     count = 200_000
     uniform = operators.uniform([count], -1.0, 3.0, SEED, STEP, 0)
@@ -189,6 +271,31 @@ OPERATORS = {
     "normal": (operators.normal.default, ([2, 3], 0.0, 1.0, SEED, STEP, 0)),
     "bernoulli": (operators.bernoulli.default, (torch.full((4,), 0.3), SEED, STEP, 0)),
     "randint": (operators.randint.default, ([2, 3], 0, 9, SEED, STEP, 0)),
+    "dropout_region": (
+        operators.dropout.region,
+        (numbers(2, 3, grad=False), 0.5, SEED, STEP, 0, 2, [4, 6], [1, 2]),
+    ),
+    "uniform_region": (operators.uniform.region, ([2, 3], 0.0, 1.0, SEED, STEP, 0, [4, 6], [1, 2])),
+    "normal_region": (operators.normal.region, ([2, 3], 0.0, 1.0, SEED, STEP, 0, [4, 6], [1, 2])),
+    "bernoulli_region": (operators.bernoulli.region, (torch.full((2, 3), 0.3), SEED, STEP, 0, [4, 6], [1, 2])),
+    "randint_region": (operators.randint.region, ([2, 3], 0, 9, SEED, STEP, 0, [4, 6], [1, 2])),
+    "batch_norm_sums": (operators.batch_norm_sums.default, (plain(3, 4, 5),)),
+    "batch_norm_statistics": (
+        operators.batch_norm_statistics.default,
+        (plain(4).double(), plain(4).double().abs() + 9, plain(4), plain(4).abs(), 7, 0.1, 1e-5),
+    ),
+    "batch_norm_apply": (operators.batch_norm_apply.default, (plain(3, 4, 5), plain(4), None, plain(4), plain(4))),
+    "batch_norm_backward_sums": (
+        operators.batch_norm_backward_sums.default,
+        (plain(3, 4, 5), plain(3, 4, 5), plain(4), plain(4)),
+    ),
+    "batch_norm_backward_apply": (
+        operators.batch_norm_backward_apply.default,
+        (
+            *(plain(3, 4, 5), plain(3, 4, 5), None, plain(4), plain(4)),
+            *(plain(4).double(), plain(4).double(), 15),
+        ),
+    ),
     "lstm_cell": (operators.lstm_cell.default, (numbers(3, 4, 5), numbers(3, 5))),
     "lstm_cell_backward": (
         operators.lstm_cell_backward.default,
