@@ -14,6 +14,8 @@
 #include "graph/print.h"
 #include "graph/read.h"
 #include "graph/summary.h"
+#include "graph/write.h"
+#include "partition/expand.h"
 #include "runtime/executor.h"
 #include "runtime/passes/passes.h"
 #include "runtime/passes/peak_memory.h"
@@ -34,6 +36,7 @@ Examples:
   tesser show mnist.tesser                      what it is made of, by module
   tesser show mnist.tesser --graph              every operator, one a line
   tesser show mnist.tesser --graph --prepared   the same as a run executes it: fused, updates in their place
+  tesser show mnist.tesser --graph --expanded   the same as planning sees it: rewritten so that every operator can be cut
   tesser show mnist.tesser --memory             what is live where memory is fullest
   tesser show mnist.tesser --program forward    the forward program beside the step
   tesser show mnist.tesser --json               the same as numbers)";
@@ -47,6 +50,8 @@ struct Arguments {
   bool depth_given = false;
   bool graph = false;
   bool prepared = false;
+  bool expanded = false;
+  std::filesystem::path output;  // of --expanded; empty: print
   bool json = false;
   bool memory = false;
 };
@@ -345,6 +350,15 @@ Result<int> run_show(const Arguments& arguments) {
     }
     return tl::unexpected<Error>(program.error());
   }
+  if (arguments.expanded) {
+    TESSER_ASSIGN_OR_RETURN(const Program expanded, partition::expand(*program));
+    if (!arguments.output.empty()) {
+      TESSER_RETURN_IF_ERROR(graph::write_program(expanded, arguments.output));
+    } else {
+      fmt::print("{}", graph::print(expanded));
+    }
+    return 0;
+  }
   if (arguments.graph) {
     fmt::print("{}", graph::print(arguments.prepared ? runtime::prepare(*program, ExecutorOptions().fuse) : *program));
     return 0;
@@ -380,10 +394,21 @@ void add_show(CLI::App& app, Action& action) {
           ->check(CLI::NonNegativeNumber);
   CLI::Option* const graph =
       command->add_flag("--graph", arguments->graph, "Print every input, operator and output, one a line");
+  CLI::Option* const prepared =
+      command
+          ->add_flag("--prepared", arguments->prepared,
+                     "With --graph: the operators as a run executes them, fused and in their order")
+          ->needs(graph);
+  CLI::Option* const expanded =
+      command
+          ->add_flag("--expanded", arguments->expanded,
+                     "With --graph: the operators as planning cuts them, means, losses and norms taken apart")
+          ->needs(graph)
+          ->excludes(prepared);
   command
-      ->add_flag("--prepared", arguments->prepared,
-                 "With --graph: the operators as a run executes them, fused and in their order")
-      ->needs(graph);
+      ->add_option("-o,--output", arguments->output,
+                   "With --expanded: write it as a program (JSON) to this file instead of printing it")
+      ->needs(expanded);
   CLI::Option* const memory =
       command->add_flag("--memory", arguments->memory, "Print what is live where memory is fullest");
   CLI::Option* const json = command->add_flag("--json", arguments->json, "Print the summary as JSON");
