@@ -120,10 +120,7 @@ std::string verbs_transports(const UcxOptions& options) {
 }
 
 Outcome<UcxContext> UcxContext::open(const UcxOptions& options) {
-  std::string transports = verbs_transports(options);
-  if (transports.empty() && options.transports == "tcp") {
-    transports = options.transports;  // until tesser's own TCP takes its place
-  }
+  const std::string transports = verbs_transports(options);
   if (transports.empty()) {
     return failure(FailureKind::kUnavailable, "",
                    fmt::format("there is no RDMA transport among '{}'; name rc, ud or dc, in the option or in UCX_TLS",

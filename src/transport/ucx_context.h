@@ -21,6 +21,7 @@ class UcxContext {
   ~UcxContext();
 
   ucp_context_h get() const { return context_; }
+  void release() { context_ = nullptr; }  // it is never cleaned up
 
  private:
   explicit UcxContext(ucp_context_h context) : context_(context) {}

@@ -45,6 +45,8 @@ struct Endpoint {
   std::string lanes;              // "rc_verbs/mlx5_0:1, ud_verbs/mlx5_0:1"
   bool has_remote_access = true;  // the adapter itself writes and reads the peer's memory
   std::optional<Failure> failure;
+  std::string link_error;  // what UCX says of it, if it says something
+  Completion greeting;     // the peer's answer to the first message
   std::size_t in_flight = 0;
   std::vector<Completion*> broken;  // of operations that failed before the channel did, whose reason is awaited
 
@@ -52,7 +54,7 @@ struct Endpoint {
   std::deque<ChunkedTransfer> outgoing;
   std::size_t chunks_in_flight = 0;
   std::uint64_t chunks_begun = 0;  // numbers given to chunks of writes, sent or not
-  std::uint64_t requests = 0;      // numbers given to reads and flushes
+  std::uint64_t requests = 0;      // numbers given to reads and flushes; the greeting is 0
   std::map<std::uint64_t, ChunkedRead> reads;
   std::map<std::uint64_t, Completion*> flushes;
   std::uint64_t placed = 0;              // all of the peer's chunks up to this number are in place

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@ namespace tesser::transport {
 namespace {
 
 constexpr std::chrono::milliseconds kTimeToCancel{500};
+constexpr std::chrono::milliseconds kBetweenGreetings{50};
 
 // "rc_verbs/mlx5_0:1, ud_verbs/mlx5_0:1", from what ucp_ep_print_info() says; 1.13 has no other way.
 std::string lanes_of(ucp_ep_h handle) {
@@ -55,6 +57,10 @@ bool have_remote_access(const std::string& lanes) {
 VerbsWorker::~VerbsWorker() {
   events_ = {};
   const std::lock_guard lock(mutex_);
+  if (must_outlive_process_) {
+    context_.release();
+    return;
+  }
   for (auto& [id, registered] : regions_) {
     ucp_mem_unmap(context_.get(), registered.memory);
   }
@@ -135,7 +141,7 @@ Outcome<std::string> VerbsWorker::register_region(const std::shared_ptr<MemoryRe
 }
 
 Outcome<std::unique_ptr<PeerPath>> VerbsWorker::connect(const std::string& peer, std::uint64_t token,
-                                                        const std::string& address) {
+                                                        const std::string& address, Deadline deadline) {
   auto endpoint = std::make_shared<Endpoint>();
   endpoint->peer = peer;
   endpoint->token = token;
@@ -156,11 +162,57 @@ Outcome<std::unique_ptr<PeerPath>> VerbsWorker::connect(const std::string& peer,
                       "UCX_NET_DEVICES if they are set",
                       peer, ucs_status_string(status)));
     }
-    endpoint->lanes = lanes_of(endpoint->handle);
-    endpoint->has_remote_access = have_remote_access(endpoint->lanes);
     endpoints_[token] = endpoint;
   }
+  TESSER_TRANSPORT_RETURN_IF_FAILED(greet(endpoint, deadline));
+  {
+    const std::lock_guard lock(mutex_);
+    endpoint->lanes = lanes_of(endpoint->handle);
+    endpoint->has_remote_access = have_remote_access(endpoint->lanes);
+  }
   return make_ucx_path(std::static_pointer_cast<VerbsWorker>(shared_from_this()), std::move(endpoint));
+}
+
+// Asks for an answer until one comes; the peer may not have made its endpoint yet.
+Outcome<void> VerbsWorker::greet(const std::shared_ptr<Endpoint>& endpoint, Deadline deadline) {
+  MessageHeader greeting;
+  greeting.token = endpoint->token;
+  greeting.kind = MessageKind::kFlush;
+  endpoint->greeting.begin();
+  Deadline next = Clock::now();
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (Clock::now() >= next) {
+        next = Clock::now() + kBetweenGreetings;
+        endpoint->flushes[greeting.value] = &endpoint->greeting;
+        send_soon(endpoint, greeting, nullptr);
+      }
+      progress_locked();
+      if (endpoint->greeting.done()) {
+        return {};
+      }
+      if (!endpoint->link_error.empty()) {
+        break;
+      }
+      if (Clock::now() >= deadline) {
+        // UCX 1.13 ends the process when an endpoint is closed before its first message has gone out: it stays, and
+        // the worker with it.
+        must_outlive_process_ = true;
+        endpoint->failure = Failure{FailureKind::kTimeout, endpoint->peer, ""};
+        endpoints_.erase(endpoint->token);
+        return transport::failure(
+            FailureKind::kTimeout, endpoint->peer,
+            fmt::format("the adapter has brought no answer from {} in time; check that both adapters are on one "
+                        "fabric, their ports are active and, over RoCE, that their IP addresses reach each other",
+                        endpoint->peer));
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  Failure failure{FailureKind::kUnreachable, endpoint->peer, endpoint->link_error};
+  close(endpoint);
+  return tl::unexpected<Failure>(std::move(failure));
 }
 
 Outcome<std::shared_ptr<const void>> VerbsWorker::unpack_key(PeerPath& path, const std::string& peer,
@@ -221,7 +273,8 @@ void VerbsWorker::on_error(void* argument, ucp_ep_h handle, ucs_status_t status)
   }
 }
 
-void VerbsWorker::report(const Endpoint& endpoint, FailureKind kind, std::string message) {
+void VerbsWorker::report(Endpoint& endpoint, FailureKind kind, std::string message) {
+  endpoint.link_error = message;
   if (events_.error) {
     events_.error(endpoint.token, {kind, endpoint.peer, std::move(message)});
   }

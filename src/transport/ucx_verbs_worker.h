@@ -26,8 +26,8 @@ class VerbsWorker final : public UcxWorker {
 
   std::string address() override;
   Outcome<std::string> register_region(const std::shared_ptr<MemoryRegion>& region) override;
-  Outcome<std::unique_ptr<PeerPath>> connect(const std::string& peer, std::uint64_t token,
-                                             const std::string& address) override;
+  Outcome<std::unique_ptr<PeerPath>> connect(const std::string& peer, std::uint64_t token, const std::string& address,
+                                             Deadline deadline) override;
   Outcome<std::shared_ptr<const void>> unpack_key(PeerPath& path, const std::string& peer,
                                                   const std::string& key) override;
   int event_descriptor() override { return event_descriptor_; }
@@ -64,13 +64,14 @@ class VerbsWorker final : public UcxWorker {
                                  std::size_t bytes, const ucp_am_recv_param_t* parameters);
   static void on_error(void* worker, ucp_ep_h handle, ucs_status_t status);
 
+  Outcome<void> greet(const std::shared_ptr<Endpoint>& endpoint, Deadline deadline);
   // What follows is called under the lock.
   std::unique_ptr<Operation> begin(const std::shared_ptr<Endpoint>& endpoint, Completion* completion);
   void submitted(std::unique_ptr<Operation> operation, ucs_status_ptr_t status);
   void ended(std::unique_ptr<Operation> operation, ucs_status_t status);
   void send_locked(std::unique_ptr<Operation> operation);
   unsigned progress_locked();
-  void report(const Endpoint& endpoint, FailureKind kind, std::string message);
+  void report(Endpoint& endpoint, FailureKind kind, std::string message);
   static ucp_request_param_t parameters(Operation& operation);
 
   // ucx_chunks.cc
@@ -101,6 +102,7 @@ class VerbsWorker final : public UcxWorker {
   std::deque<std::unique_ptr<Operation>> to_send_;                // by the next progress, not from inside a callback
   std::set<std::shared_ptr<Endpoint>> with_chunks_;               // endpoints that have chunks to send
   std::size_t in_flight_ = 0;
+  bool must_outlive_process_ = false;  // has an endpoint that cannot be closed
 };
 
 // The path of a channel over an endpoint (ucx_path.cc).

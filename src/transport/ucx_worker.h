@@ -46,7 +46,7 @@ std::vector<std::string> ucx_adapters();  // "tcp/eth0"
 std::string why_no_rdma(const UcxOptions& options = {});
 inline bool has_rdma_adapter(const UcxOptions& options = {}) { return why_no_rdma(options).empty(); }
 
-// Thread-safe, with one lock. Nothing here blocks but close().
+// Thread-safe, with one lock. Nothing here blocks but connect() and the end of a path.
 class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
  public:
   static Outcome<std::shared_ptr<UcxWorker>> open(const UcxOptions& options, UcxEvents events);
@@ -55,8 +55,9 @@ class UcxWorker : public std::enable_shared_from_this<UcxWorker> {
   virtual std::string address() = 0;
   // Registers once; later calls give the same key. The region must outlive the worker's use.
   virtual Outcome<std::string> register_region(const std::shared_ptr<MemoryRegion>& region) = 0;
+  // Returns when messages have gone to the peer and back, which must connect as well. Blocks to the deadline at most.
   virtual Outcome<std::unique_ptr<PeerPath>> connect(const std::string& peer, std::uint64_t token,
-                                                     const std::string& address) = 0;
+                                                     const std::string& address, Deadline deadline) = 0;
   // For RemoteRegion. `path` must be one of connect().
   virtual Outcome<std::shared_ptr<const void>> unpack_key(PeerPath& path, const std::string& peer,
                                                           const std::string& key) = 0;
