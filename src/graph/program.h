@@ -67,6 +67,9 @@ struct Value {
   bool starts_as_zeros = false;
   bool persistent = true;
   int schedule = kNone;
+  // Of one worker's part of a value (docs/formats/lowered.md); empty when it is the whole.
+  Shape region_begin;
+  Shape whole_shape;
 
   std::int64_t elements() const { return element_count(shape); }
   std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(element_size(dtype)); }

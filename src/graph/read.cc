@@ -144,6 +144,12 @@ void ProgramReader::read_input(const Json& json, std::size_t index) {
       value.schedule = small_integer(entry, "schedule", *schedule);
     }
   }
+  if (const Json* const begin = entry.optional("begin")) {
+    value.region_begin = entry.shape_of(*begin);
+    if (const Json* const whole = entry.required("whole")) {
+      value.whole_shape = entry.shape_of(*whole);
+    }
+  }
   entry.finish();
   define(entry, std::move(value));
   if (!error_.has_value()) {

@@ -96,6 +96,7 @@ class Verifier {
  private:
   Defect program_defect();
   Defect inputs_defect();
+  static Defect region_defect(const Value& value);
   Defect input_defect(const Value& value);
   Defect nodes_defect();
   Defect node_defect(const Node& node, NodeId id);
@@ -161,6 +162,24 @@ Defect Verifier::inputs_defect() {
   return std::nullopt;
 }
 
+// Of one worker's part of a value.
+Defect Verifier::region_defect(const Value& value) {
+  const std::size_t rank = value.shape.size();
+  if (value.whole_shape.empty() && value.region_begin.empty()) {
+    return std::nullopt;
+  }
+  bool inside = value.whole_shape.size() == rank && value.region_begin.size() == rank;
+  for (std::size_t dimension = 0; inside && dimension < rank; ++dimension) {
+    const std::int64_t begin = value.region_begin[dimension];
+    inside = begin >= 0 && begin <= value.whole_shape[dimension] &&
+             value.shape[dimension] <= value.whole_shape[dimension] - begin;
+  }
+  if (!inside) {
+    return "'begin', 'shape' and 'whole' give no rectangle of the whole value";
+  }
+  return checked_bytes(value.dtype, value.whole_shape) ? std::nullopt : Defect("'whole' is too large");
+}
+
 Defect Verifier::input_defect(const Value& value) {
   if (value.producer != kNone) {
     return "is an input and the result of a node";
@@ -172,6 +191,9 @@ Defect Verifier::input_defect(const Value& value) {
     return "is " + type_text(value.dtype, value.shape) + ", but role " + std::string(role_name(value.role)) + " is " +
            type_text(dtype, {});
   };
+  if (const Defect defect = region_defect(value); defect.has_value()) {
+    return defect;
+  }
   if (!value.aliases.empty() && value.role != Role::kParameter && value.role != Role::kBuffer) {
     return "has aliases, which only parameters and buffers have";
   }
@@ -273,7 +295,7 @@ Defect Verifier::node_defect(const Node& node, NodeId id) {
     }
     ++defined_;
   }
-  if (!has_result) {
+  if (!has_result && node.op != "tesser::send" && node.op != "tesser::sent") {
     return "has no result";
   }
   if (node.forward != kNone) {

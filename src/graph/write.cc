@@ -185,6 +185,12 @@ void ProgramWriter::write_input(const Value& value) {
   if (value.role == Role::kLearningRate) {
     integer_key("schedule", value.schedule);
   }
+  if (!value.whole_shape.empty()) {
+    text_ += ",\"begin\":";
+    integers(value.region_begin);
+    text_ += ",\"whole\":";
+    integers(value.whole_shape);
+  }
   text_ += '}';
 }
 
