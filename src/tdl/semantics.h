@@ -80,9 +80,15 @@ struct LocalOperand {
   bool zero = false;  // zeros of that shape are given instead; nothing must be there
 };
 struct LocalResult {
-  Region region;    // of the value: this part's
-  Region produced;  // what the kernel's result covers, in the value's coordinates; contains `region`
-  Outcome outcome = Outcome::kConcatenate;  // how this part is combined with the others of the same `region`
+  Region region;  // of the value: this part's
+  // What the kernel's result covers, in the value's coordinates; contains `region`. Where the description gives only
+  // its beginning, it may go on past the end that stands here: crop by beginning and size of `region`.
+  Region produced;
+  // How this part is combined with the others of the same `region`; kConcatenate when there are none.
+  Outcome outcome = Outcome::kConcatenate;
+  // Another part, earlier in a variable that is replicated for this result, makes the same: when parts are reduced,
+  // this one is left out.
+  bool repeated = false;
 };
 struct LocalCall {
   bool empty = false;  // nothing to compute: an interval of the box is empty

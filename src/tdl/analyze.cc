@@ -1,0 +1,724 @@
+// From a description and a node to the node's semantics.
+
+#include <algorithm>
+
+#include "tdl/affine.h"
+#include "tdl/binding.h"
+#include "tdl/semantics_state.h"
+#include "tdl/views.h"
+
+namespace tesser::tdl {
+namespace {
+
+using Kind = Expression::Kind;
+using State = SemanticsBuilder::State;
+
+// An equation that holds for the node, with what it reads.
+struct Active {
+  const Equation* equation = nullptr;
+  std::vector<TensorUse> results;
+  // By term that exists; a term with a tensor that is not given does not.
+  std::vector<const Term*> terms;
+  std::vector<std::vector<int>> bound;  // variables of the node, by term
+  std::vector<int> buried;
+};
+
+// Where an extent came from, stronger ones last.
+enum class Source : std::uint8_t { kNone, kSizeOne, kArgument, kResult, kWhere };
+
+class Analysis {
+ public:
+  Analysis(const graph::Program& program, const graph::Node& node, const Description& description)
+      : binding_(program, node, description), description_(description), node_(node) {}
+
+  // False when the description has nothing to say about this node.
+  bool run(State& state);
+  const std::optional<std::string>& error() const { return binding_.error(); }
+
+ private:
+  bool choose_equations();
+  void infer_lengths();
+  bool infer_from(const Expression* access, const std::vector<Expression>& indices, std::int64_t rank,
+                  std::vector<std::int64_t>& proposals);
+  void bind_variables();
+  void read_tensors();
+  void add_reshape(const Active& active);
+  AccessIndex index_of(const std::vector<Expression>& indices, const TensorUse& use, const std::vector<TensorUse>& list,
+                       const std::string& name);
+  void set_extent(int variable, std::int64_t extent, Source source, const std::string& name);
+  void leave_out_unused();
+  void find_strategies();
+  std::optional<Outcome> outcome(const Active& active, int variable, std::size_t result) const;
+  bool outermost(const AffineIndex& form, int variable) const;
+  bool splits_reads(int variable) const;
+  void check_overflow();
+  void elementwise();
+  void finish();
+
+  std::int64_t extent(int variable) const { return state_->variables[static_cast<std::size_t>(variable)].extent; }
+
+  Binding binding_;
+  const Description& description_;
+  const graph::Node& node_;
+  State* state_ = nullptr;
+  std::vector<Active> active_;
+  std::vector<Source> sources_;
+};
+
+bool Analysis::choose_equations() {
+  std::vector<bool> has_equation(node_.outputs.size(), false);
+  std::vector<bool> chosen(description_.results.size(), false);
+  for (const Equation& equation : description_.equations) {
+    const auto r = static_cast<std::size_t>(equation.result);
+    if (chosen[r] || (equation.condition && !binding_.holds(*equation.condition))) {
+      continue;
+    }
+    chosen[r] = true;
+    Active active;
+    active.equation = &equation;
+    active.results = binding_.tensors_of_result(equation.result);
+    for (const TensorUse& use : active.results) {
+      has_equation[static_cast<std::size_t>(use.result)] = true;
+    }
+    if (active.results.empty()) {
+      continue;
+    }
+    for (const Term& term : equation.terms) {
+      const bool given = std::all_of(term.accesses.begin(), term.accesses.end(), [&](const Expression* access) {
+        return !binding_.tensors_of_parameter(access->id).empty();
+      });
+      if (given || equation.terms.size() == 1) {
+        active.terms.push_back(&term);
+      }
+    }
+    active_.push_back(std::move(active));
+  }
+  for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
+    if (node_.outputs[r] != graph::kNone && !has_equation[r]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Proposes lengths for packs that an index with `rank` dimensions alone decides; false when there is nothing to learn.
+bool Analysis::infer_from(const Expression* access, const std::vector<Expression>& indices, std::int64_t rank,
+                          std::vector<std::int64_t>& proposals) {
+  std::int64_t known = 0;
+  int unknown = -1;
+  std::int64_t times = 0;
+  for (const Expression& index : indices) {
+    const Binding::Length length = binding_.length_of(index);
+    known += length.constant;
+    if (length.pack >= 0) {
+      if (unknown >= 0 && unknown != length.pack) {
+        return false;
+      }
+      unknown = length.pack;
+      ++times;
+    }
+  }
+  if (unknown < 0 || binding_.failed()) {
+    return false;
+  }
+  if ((rank - known) % times != 0 || rank < known) {
+    binding_.fail("'" + (access != nullptr ? access->name : "the result") + "' has " + std::to_string(rank) +
+                  " dimensions, fewer than its index");
+    return false;
+  }
+  std::int64_t& proposal = proposals[static_cast<std::size_t>(unknown)];
+  proposal = std::max(proposal, (rank - known) / times);
+  return true;
+}
+
+void Analysis::infer_lengths() {
+  for (const Extent& extent : description_.extents) {
+    if (extent.variable.pack && !binding_.failed()) {
+      bool is_list = false;
+      const std::size_t size = binding_.index_forms(extent.value, &is_list).size();
+      if (is_list) {
+        binding_.set_length(extent.variable.id, static_cast<std::int64_t>(size));
+      }
+    }
+  }
+  bool learned = true;
+  const auto accept = [&](const std::vector<std::int64_t>& proposals) {
+    for (std::size_t v = 0; v < proposals.size(); ++v) {
+      if (proposals[v] >= 0 && binding_.length(static_cast<int>(v)) < 0) {
+        binding_.set_length(static_cast<int>(v), proposals[v]);
+        learned = true;
+      }
+    }
+  };
+  while (learned && !binding_.failed()) {
+    learned = false;
+    for (const Active& active : active_) {
+      std::vector<std::int64_t> proposals(description_.variables.size(), -1);
+      const auto rank = static_cast<std::int64_t>(binding_.shape_of(active.results.front()).size());
+      if (infer_from(nullptr, active.equation->index, rank, proposals)) {
+        accept(proposals);
+      }
+    }
+    if (learned) {
+      continue;
+    }
+    // Of several arguments the one of highest rank decides: the others are broadcast.
+    std::vector<std::int64_t> proposals(description_.variables.size(), -1);
+    for (const Active& active : active_) {
+      for (const Term* const term : active.terms) {
+        for (const Expression* const access : term->accesses) {
+          for (const TensorUse& use : binding_.tensors_of_parameter(access->id)) {
+            binding_.set_current(&use);
+            infer_from(access, access->children, static_cast<std::int64_t>(binding_.shape_of(use).size()), proposals);
+          }
+        }
+      }
+    }
+    binding_.set_current(nullptr);
+    accept(proposals);
+  }
+}
+
+void Analysis::set_extent(int variable, std::int64_t extent, Source source, const std::string& name) {
+  const auto v = static_cast<std::size_t>(variable);
+  sources_.resize(std::max(sources_.size(), binding_.variables().size()), Source::kNone);
+  Variable& known = binding_.variables()[v];
+  if (sources_[v] == Source::kNone || (sources_[v] == Source::kSizeOne && source >= Source::kArgument)) {
+    known.extent = extent;
+    sources_[v] = source;
+    return;
+  }
+  const bool fits = source == Source::kSizeOne || extent == known.extent ||
+                    (source == Source::kArgument && sources_[v] > Source::kArgument && extent > known.extent);
+  if (!fits) {
+    binding_.fail("variable " + known.name + " has extent " + std::to_string(known.extent) + ", and '" + name +
+                  "' has " + std::to_string(extent) + " there");
+  }
+}
+
+void Analysis::bind_variables() {
+  std::vector<bool> used(description_.variables.size(), false);
+  for (const Active& active : active_) {
+    for (const int variable : active.equation->variables) {
+      used[static_cast<std::size_t>(variable)] = true;
+    }
+  }
+  for (std::size_t v = 0; v < used.size(); ++v) {
+    if (used[v] && binding_.length(static_cast<int>(v)) < 0) {
+      binding_.fail("how many dimensions pack " + description_.variables[v].name + "... stands for is not known");
+    }
+    if (used[v] && !binding_.failed()) {
+      binding_.add_variables(static_cast<int>(v));
+    }
+  }
+  for (const Extent& extent : description_.extents) {
+    if (binding_.failed()) {
+      return;
+    }
+    if (binding_.first_of(extent.variable.id) < 0) {
+      continue;  // of an equation that does not hold
+    }
+    const std::vector<AffineIndex> forms = binding_.index_forms(extent.value);
+    if (binding_.failed()) {
+      return;
+    }
+    const int variable = extent.variable.id;
+    const std::int64_t count = binding_.length(variable);
+    const int first = binding_.first_of(variable);
+    for (std::int64_t d = 0; d < count; ++d) {
+      const std::size_t at = forms.size() == 1 ? 0 : static_cast<std::size_t>(d);
+      if (at >= forms.size() || !forms[at].coefficients.empty() || forms[at].divisor != 1 || forms[at].constant < 0) {
+        binding_.fail("the extent of " + extent.variable.name + " is no number from 0 on for each dimension");
+        return;
+      }
+      set_extent(first + static_cast<int>(d), forms[at].constant, Source::kWhere, "where");
+    }
+  }
+}
+
+// The index of one tensor of a list (of one, mostly), a form for each of its dimensions; where a variable alone indexes
+// a dimension, that says its extent.
+AccessIndex Analysis::index_of(const std::vector<Expression>& indices, const TensorUse& use,
+                               const std::vector<TensorUse>& list, const std::string& name) {
+  const Shape& shape = binding_.shape_of(use);
+  binding_.set_current(&use);
+  AccessIndex index;
+  std::size_t pack_begin = 0;
+  std::size_t pack_size = 0;
+  bool pack_seen = false;
+  for (const Expression& expression : indices) {
+    bool is_list = false;
+    std::vector<AffineIndex> forms = binding_.index_forms(expression, &is_list);
+    if (is_list && !pack_seen) {
+      pack_seen = true;
+      pack_begin = index.size();
+      pack_size = forms.size();
+    }
+    for (AffineIndex& form : forms) {
+      index.push_back(std::move(form));
+    }
+  }
+  binding_.set_current(nullptr);
+  if (binding_.failed()) {
+    return index;
+  }
+  const std::size_t surplus = index.size() - std::min(index.size(), shape.size());
+  if (index.size() < shape.size() || surplus > pack_size || (surplus > 0 && use.operand < 0)) {
+    binding_.fail("'" + name + "' has " + std::to_string(shape.size()) + " dimensions, its index " +
+                  std::to_string(index.size()));
+    return index;
+  }
+  const auto first = index.begin() + static_cast<std::ptrdiff_t>(pack_begin);
+  index.erase(first, first + static_cast<std::ptrdiff_t>(surplus));
+  for (std::size_t d = 0; d < index.size(); ++d) {
+    AffineIndex& form = index[d];
+    const int variable = lone_variable(form);
+    if (variable >= 0) {
+      const bool result = use.operand < 0;
+      set_extent(variable, shape[d],
+                 result          ? Source::kResult
+                 : shape[d] == 1 ? Source::kSizeOne
+                                 : Source::kArgument,
+                 name);
+      if (!result && shape[d] == 1) {
+        form = affine_constant(0);
+      }
+      continue;
+    }
+    for (std::size_t c = 0; c < form.coefficients.size(); ++c) {
+      if (form.coefficients[c].first == kOffsetVariable) {
+        const std::int64_t times = form.coefficients[c].second;
+        form.coefficients.erase(form.coefficients.begin() + static_cast<std::ptrdiff_t>(c));
+        std::int64_t offset = 0;
+        for (const TensorUse& before : list) {
+          if (before.element >= use.element) {
+            break;
+          }
+          const Shape& sizes = binding_.shape_of(before);
+          if (d >= sizes.size()) {
+            binding_.fail("the tensors of '" + name + "' have different ranks");
+            return index;
+          }
+          offset += sizes[d];
+        }
+        form = affine_combined(Operation::kAdd, form, affine_constant(times * offset), binding_);
+        break;
+      }
+    }
+  }
+  return index;
+}
+
+void Analysis::add_reshape(const Active& active) {
+  const std::vector<TensorUse> sources = binding_.tensors_of_parameter(active.equation->reshaped);
+  if (sources.empty()) {
+    binding_.fail("the tensor to reshape is not given");
+    return;
+  }
+  const Shape& from = binding_.shape_of(sources.front());
+  const Shape& to = binding_.shape_of(active.results.front());
+  if (element_count(from) != element_count(to)) {
+    binding_.fail(shape_text(from) + " and " + shape_text(to) + " have different numbers of elements");
+    return;
+  }
+  View view = match_view(from, to, binding_.variables());
+  sources_.resize(binding_.variables().size(), Source::kWhere);
+  OperandUse& use = state_->operands[static_cast<std::size_t>(sources.front().operand)];
+  use.accesses.push_back(std::move(view.from));
+  use.zero_variables.emplace_back();
+  state_->results[static_cast<std::size_t>(active.results.front().result)] = std::move(view.to);
+}
+
+void Analysis::read_tensors() {
+  for (Active& active : active_) {
+    const Equation& equation = *active.equation;
+    if (equation.reshaped >= 0) {
+      add_reshape(active);
+      continue;
+    }
+    const std::string& name = description_.results[static_cast<std::size_t>(equation.result)].name;
+    for (const TensorUse& use : active.results) {
+      state_->results[static_cast<std::size_t>(use.result)] = index_of(equation.index, use, active.results, name);
+      if (binding_.failed()) {
+        return;
+      }
+    }
+  }
+  for (Active& active : active_) {
+    const auto variables_of = [&](const std::vector<const Expression*>& expressions) {
+      std::vector<int> variables;
+      for (const Expression* const expression : expressions) {
+        for (const AffineIndex& form : binding_.index_forms(*expression)) {
+          if (const int variable = lone_variable(form); variable >= 0) {
+            variables.push_back(variable);
+          }
+        }
+      }
+      return variables;
+    };
+    for (const Term* const term : active.terms) {
+      active.bound.push_back(variables_of(term->bound));
+    }
+    active.buried = variables_of(active.equation->buried);
+    for (std::size_t t = 0; t < active.terms.size() && !binding_.failed(); ++t) {
+      std::vector<int> zero;
+      for (std::size_t other = 0; other < active.terms.size(); ++other) {
+        for (const int variable : active.bound[other]) {
+          if (std::find(active.bound[t].begin(), active.bound[t].end(), variable) == active.bound[t].end()) {
+            zero.push_back(variable);
+          }
+        }
+      }
+      for (const Expression* const access : active.terms[t]->accesses) {
+        const std::vector<TensorUse> uses = binding_.tensors_of_parameter(access->id);
+        for (const TensorUse& use : uses) {
+          AccessIndex index = index_of(access->children, use, uses, access->name);
+          if (binding_.failed()) {
+            return;
+          }
+          OperandUse& operand = state_->operands[static_cast<std::size_t>(use.operand)];
+          operand.zero_variables.push_back(zero);
+          operand.accesses.push_back(std::move(index));
+        }
+      }
+    }
+  }
+}
+
+// Whether cutting the variable cuts the form into intervals that do not overlap: every other variable of it runs inside
+// one step of this one.
+bool Analysis::outermost(const AffineIndex& form, int variable) const {
+  std::int64_t step = 0;
+  std::int64_t inside = 1;
+  for (const auto& [other, coefficient] : form.coefficients) {
+    if (other == variable) {
+      step = std::abs(coefficient);
+    } else if (extent(other) > 1) {
+      inside += std::abs(coefficient) * (extent(other) - 1);
+    }
+  }
+  return form.divisor == 1 && inside <= step;
+}
+
+// Whether every index that has the variable reads an interval that a part of the same operator can take: not where the
+// variable counts inside steps of another one (channels inside groups), which would leave gaps.
+bool Analysis::splits_reads(int variable) const {
+  for (const OperandUse& use : state_->operands) {
+    for (const AccessIndex& index : use.accesses) {
+      for (const AffineIndex& form : index) {
+        std::int64_t step = 0;
+        for (const auto& [other, coefficient] : form.coefficients) {
+          step = other == variable ? std::abs(coefficient) : step;
+        }
+        for (const auto& [other, coefficient] : form.coefficients) {
+          if (step != 0 && other != variable && extent(other) > 1 && std::abs(coefficient) == step * extent(variable)) {
+            return false;
+          }
+        }
+      }
+    }
+  }
+  return true;
+}
+
+std::optional<Outcome> Analysis::outcome(const Active& active, int variable, std::size_t result) const {
+  int dimensions = 0;
+  for (const AffineIndex& form : state_->results[result]) {
+    const bool has = std::any_of(form.coefficients.begin(), form.coefficients.end(),
+                                 [&](const auto& entry) { return entry.first == variable; });
+    if (has) {
+      ++dimensions;
+      if (!outermost(form, variable)) {
+        return std::nullopt;
+      }
+    }
+  }
+  if (dimensions > 0) {
+    return dimensions == 1 ? std::optional(Outcome::kConcatenate) : std::nullopt;
+  }
+  if (std::find(active.buried.begin(), active.buried.end(), variable) != active.buried.end()) {
+    return std::nullopt;
+  }
+  std::optional<Outcome> reduced;
+  bool outside = false;
+  for (std::size_t t = 0; t < active.terms.size(); ++t) {
+    const Term& term = *active.terms[t];
+    if (std::find(active.bound[t].begin(), active.bound[t].end(), variable) == active.bound[t].end()) {
+      outside = true;
+      continue;
+    }
+    reduced = term.reduction == "sum"   ? Outcome::kSum
+              : term.reduction == "max" ? Outcome::kMax
+              : term.reduction == "min" ? Outcome::kMin
+                                        : Outcome::kProduct;
+  }
+  if (!reduced) {
+    return Outcome::kReplicated;
+  }
+  if (!outside) {
+    return reduced;
+  }
+  if (reduced != Outcome::kSum) {
+    return std::nullopt;
+  }
+  // Every term outside vanishes where an argument is zero that is read nowhere but outside.
+  for (std::size_t t = 0; t < active.terms.size(); ++t) {
+    if (std::find(active.bound[t].begin(), active.bound[t].end(), variable) != active.bound[t].end()) {
+      continue;
+    }
+    const bool vanishes =
+        std::any_of(active.terms[t]->accesses.begin(), active.terms[t]->accesses.end(), [&](const Expression* access) {
+          const std::vector<TensorUse> uses = binding_.tensors_of_parameter(access->id);
+          return std::all_of(uses.begin(), uses.end(), [&](const TensorUse& use) {
+            const auto& places = state_->operands[static_cast<std::size_t>(use.operand)].zero_variables;
+            return std::all_of(places.begin(), places.end(), [&](const std::vector<int>& zero) {
+              return std::find(zero.begin(), zero.end(), variable) != zero.end();
+            });
+          });
+        });
+    if (!vanishes) {
+      return std::nullopt;
+    }
+  }
+  return reduced;
+}
+
+// A variable of a pack that with() replaces everywhere stands in no index: it has one value.
+void Analysis::leave_out_unused() {
+  std::vector<bool> used(state_->variables.size(), false);
+  const auto use = [&](const AccessIndex& index) {
+    for (const AffineIndex& form : index) {
+      for (const auto& [variable, coefficient] : form.coefficients) {
+        used[static_cast<std::size_t>(variable)] = true;
+      }
+    }
+  };
+  for (const OperandUse& operand : state_->operands) {
+    std::for_each(operand.accesses.begin(), operand.accesses.end(), use);
+  }
+  std::for_each(state_->results.begin(), state_->results.end(), use);
+  for (const Active& active : active_) {
+    for (const std::vector<int>& bound : active.bound) {
+      for (const int variable : bound) {
+        used[static_cast<std::size_t>(variable)] = true;
+      }
+    }
+  }
+  for (std::size_t v = 0; v < used.size(); ++v) {
+    if (!used[v] && state_->variables[v].extent < 0) {
+      state_->variables[v].extent = 1;
+    }
+  }
+}
+
+void Analysis::find_strategies() {
+  for (std::size_t v = 0; v < state_->variables.size(); ++v) {
+    const int variable = static_cast<int>(v);
+    if (state_->variables[v].whole || state_->variables[v].extent < 2 || !splits_reads(variable)) {
+      continue;
+    }
+    Strategy strategy;
+    strategy.variable = variable;
+    strategy.outcomes.assign(node_.outputs.size(), Outcome::kReplicated);
+    bool possible = true;
+    bool useful = false;
+    for (const Active& active : active_) {
+      for (const TensorUse& use : active.results) {
+        const auto r = static_cast<std::size_t>(use.result);
+        const std::optional<Outcome> found = outcome(active, variable, r);
+        possible = possible && found.has_value();
+        strategy.outcomes[r] = found.value_or(Outcome::kReplicated);
+        useful = useful || strategy.outcomes[r] != Outcome::kReplicated;
+      }
+    }
+    if (possible && useful) {
+      state_->strategies.push_back(std::move(strategy));
+    }
+  }
+}
+
+// Regions are computed without a look at overflow; here is the only place where it could arise.
+void Analysis::check_overflow() {
+  const auto check = [&](const AccessIndex& index) {
+    for (const AffineIndex& form : index) {
+      long double reach = std::abs(static_cast<long double>(form.constant)) + static_cast<long double>(form.divisor);
+      for (const auto& [variable, coefficient] : form.coefficients) {
+        reach += std::abs(static_cast<long double>(coefficient)) * static_cast<long double>(extent(variable));
+      }
+      if (reach > 1e18L) {
+        binding_.fail("an index overflows");
+      }
+    }
+  };
+  for (const OperandUse& use : state_->operands) {
+    std::for_each(use.accesses.begin(), use.accesses.end(), check);
+  }
+  std::for_each(state_->results.begin(), state_->results.end(), check);
+}
+
+void Analysis::elementwise() {
+  const Shape* shape = nullptr;
+  for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
+    if (!state_->result_exists[r]) {
+      continue;
+    }
+    if (shape != nullptr && state_->result_shapes[r] != *shape) {
+      binding_.fail("results of shapes " + shape_text(*shape) + " and " + shape_text(state_->result_shapes[r]) +
+                    " of an elementwise operator");
+      return;
+    }
+    shape = &state_->result_shapes[r];
+  }
+  if (shape == nullptr) {
+    return;
+  }
+  AccessIndex index;
+  for (std::size_t d = 0; d < shape->size(); ++d) {
+    state_->variables.push_back({"i." + std::to_string(d), (*shape)[d], false});
+    index.push_back(affine_variable(static_cast<int>(d)));
+  }
+  for (std::size_t o = 0; o < state_->operands.size(); ++o) {
+    const Shape& operand = state_->operand_shapes[o];
+    if (operand.size() > shape->size()) {
+      binding_.fail("an argument of shape " + shape_text(operand) + " and a result of shape " + shape_text(*shape) +
+                    " of an elementwise operator");
+      return;
+    }
+    const std::size_t skipped = shape->size() - operand.size();
+    AccessIndex access(index.begin() + static_cast<std::ptrdiff_t>(skipped), index.end());
+    for (std::size_t d = 0; d < operand.size(); ++d) {
+      if (operand[d] != (*shape)[skipped + d]) {
+        if (operand[d] != 1) {
+          binding_.fail("an argument of shape " + shape_text(operand) + " and a result of shape " + shape_text(*shape) +
+                        " of an elementwise operator");
+          return;
+        }
+        access[d] = affine_constant(0);
+      }
+    }
+    state_->operands[o].accesses.push_back(std::move(access));
+    state_->operands[o].zero_variables.emplace_back();
+  }
+  for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
+    if (state_->result_exists[r]) {
+      state_->results[r] = index;
+    }
+  }
+  for (std::size_t d = 0; d < shape->size(); ++d) {
+    if ((*shape)[d] > 1) {
+      Strategy strategy{static_cast<int>(d), std::vector<Outcome>(node_.outputs.size(), Outcome::kReplicated)};
+      for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
+        if (state_->result_exists[r]) {
+          strategy.outcomes[r] = Outcome::kConcatenate;
+        }
+      }
+      state_->strategies.push_back(std::move(strategy));
+    }
+  }
+}
+
+// Equal accesses of an operand count once, and every dimension with one form gets it for tables and alignment.
+void Analysis::finish() {
+  for (std::size_t o = 0; o < state_->operands.size(); ++o) {
+    std::vector<AccessIndex>& accesses = state_->operands[o].accesses;
+    const auto same_index = [](const AccessIndex& a, const AccessIndex& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+    };
+    for (std::size_t a = 0; a < accesses.size(); ++a) {
+      for (std::size_t b = accesses.size() - 1; b > a; --b) {
+        if (same_index(accesses[a], accesses[b])) {
+          accesses.erase(accesses.begin() + static_cast<std::ptrdiff_t>(b));
+        }
+      }
+    }
+    for (std::size_t d = 0; d < state_->operand_indices[o].size() && !accesses.empty(); ++d) {
+      const bool one = std::all_of(accesses.begin(), accesses.end(),
+                                   [&](const AccessIndex& index) { return same(index[d], accesses.front()[d]); });
+      if (one) {
+        state_->operand_indices[o][d] = accesses.front()[d];
+      }
+    }
+  }
+  for (std::size_t r = 0; r < state_->results.size(); ++r) {
+    for (std::size_t d = 0; d < state_->results[r].size(); ++d) {
+      state_->result_indices[r][d] = state_->results[r][d];
+    }
+  }
+}
+
+bool Analysis::run(State& state) {
+  state_ = &state;
+  if (binding_.failed()) {
+    return true;
+  }
+  if (description_.elementwise) {
+    elementwise();
+  } else {
+    if (!choose_equations()) {
+      return binding_.failed();
+    }
+    infer_lengths();
+    bind_variables();
+    if (!binding_.failed()) {
+      read_tensors();
+    }
+    if (binding_.failed()) {
+      return true;
+    }
+    state.variables = std::move(binding_.variables());
+    leave_out_unused();
+    for (const Variable& variable : state.variables) {
+      if (variable.extent < 0) {
+        binding_.fail("the extent of variable " + variable.name +
+                      " is not known: let it index a dimension alone, or give it in 'where'");
+        return true;
+      }
+    }
+    find_strategies();
+    state.first_variable.reserve(description_.variables.size());
+    state.pack_lengths.reserve(description_.variables.size());
+    for (std::size_t v = 0; v < description_.variables.size(); ++v) {
+      state.first_variable.push_back(binding_.first_of(static_cast<int>(v)));
+      state.pack_lengths.push_back(binding_.length(static_cast<int>(v)));
+    }
+    check_overflow();
+  }
+  finish();
+  state.described = true;
+  return true;
+}
+
+}  // namespace
+
+Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue) {
+  const auto make_state = [&] {
+    auto state = std::make_shared<State>();
+    for (const graph::ValueId id : graph::values_read(node)) {
+      state->operand_shapes.push_back(program.value(id).shape);
+      state->operand_indices.emplace_back(state->operand_shapes.back().size());
+    }
+    for (const graph::ValueId id : node.outputs) {
+      state->result_exists.push_back(id != graph::kNone);
+      state->result_shapes.push_back(id == graph::kNone ? Shape{} : program.value(id).shape);
+      state->result_indices.emplace_back(state->result_shapes.back().size());
+    }
+    state->operands.resize(state->operand_shapes.size());
+    state->results.resize(node.outputs.size());
+    return state;
+  };
+  std::shared_ptr<State> state = make_state();
+  if (const Description* const description = catalogue.find(node.op)) {
+    Analysis analysis(program, node, *description);
+    const bool described = analysis.run(*state);
+    if (analysis.error()) {
+      return invalid_input("node '" + node.name + "' (" + node.op + "): " + *analysis.error() + "; described in " +
+                           description->where());
+    }
+    if (!described) {
+      state = make_state();
+    }
+  }
+  return SemanticsBuilder::wrap(std::move(state));
+}
+
+}  // namespace tesser::tdl
