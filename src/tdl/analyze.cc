@@ -3,67 +3,10 @@
 #include <algorithm>
 
 #include "tdl/affine.h"
-#include "tdl/binding.h"
-#include "tdl/semantics_state.h"
+#include "tdl/analysis.h"
 #include "tdl/views.h"
 
 namespace tesser::tdl {
-namespace {
-
-using Kind = Expression::Kind;
-using State = SemanticsBuilder::State;
-
-// An equation that holds for the node, with what it reads.
-struct Active {
-  const Equation* equation = nullptr;
-  std::vector<TensorUse> results;
-  // By term that exists; a term with a tensor that is not given does not.
-  std::vector<const Term*> terms;
-  std::vector<std::vector<int>> bound;  // variables of the node, by term
-  std::vector<int> buried;
-};
-
-// Where an extent came from, stronger ones last.
-enum class Source : std::uint8_t { kNone, kSizeOne, kArgument, kResult, kWhere };
-
-class Analysis {
- public:
-  Analysis(const graph::Program& program, const graph::Node& node, const Description& description)
-      : binding_(program, node, description), description_(description), node_(node) {}
-
-  // False when the description has nothing to say about this node.
-  bool run(State& state);
-  const std::optional<std::string>& error() const { return binding_.error(); }
-
- private:
-  bool choose_equations();
-  void infer_lengths();
-  bool infer_from(const Expression* access, const std::vector<Expression>& indices, std::int64_t rank,
-                  std::vector<std::int64_t>& proposals);
-  void bind_variables();
-  void read_tensors();
-  void add_reshape(const Active& active);
-  AccessIndex index_of(const std::vector<Expression>& indices, const TensorUse& use, const std::vector<TensorUse>& list,
-                       const std::string& name);
-  void set_extent(int variable, std::int64_t extent, Source source, const std::string& name);
-  void leave_out_unused();
-  void find_strategies();
-  std::optional<Outcome> outcome(const Active& active, int variable, std::size_t result) const;
-  bool outermost(const AffineIndex& form, int variable) const;
-  bool splits_reads(int variable) const;
-  void check_overflow();
-  void elementwise();
-  void finish();
-
-  std::int64_t extent(int variable) const { return state_->variables[static_cast<std::size_t>(variable)].extent; }
-
-  Binding binding_;
-  const Description& description_;
-  const graph::Node& node_;
-  State* state_ = nullptr;
-  std::vector<Active> active_;
-  std::vector<Source> sources_;
-};
 
 bool Analysis::choose_equations() {
   std::vector<bool> has_equation(node_.outputs.size(), false);
@@ -384,105 +327,6 @@ void Analysis::read_tensors() {
     }
   }
 }
-
-// Whether cutting the variable cuts the form into intervals that do not overlap: every other variable of it runs inside
-// one step of this one.
-bool Analysis::outermost(const AffineIndex& form, int variable) const {
-  std::int64_t step = 0;
-  std::int64_t inside = 1;
-  for (const auto& [other, coefficient] : form.coefficients) {
-    if (other == variable) {
-      step = std::abs(coefficient);
-    } else if (extent(other) > 1) {
-      inside += std::abs(coefficient) * (extent(other) - 1);
-    }
-  }
-  return form.divisor == 1 && inside <= step;
-}
-
-// Whether every index that has the variable reads an interval that a part of the same operator can take: not where the
-// variable counts inside steps of another one (channels inside groups), which would leave gaps.
-bool Analysis::splits_reads(int variable) const {
-  for (const OperandUse& use : state_->operands) {
-    for (const AccessIndex& index : use.accesses) {
-      for (const AffineIndex& form : index) {
-        std::int64_t step = 0;
-        for (const auto& [other, coefficient] : form.coefficients) {
-          step = other == variable ? std::abs(coefficient) : step;
-        }
-        for (const auto& [other, coefficient] : form.coefficients) {
-          if (step != 0 && other != variable && extent(other) > 1 && std::abs(coefficient) == step * extent(variable)) {
-            return false;
-          }
-        }
-      }
-    }
-  }
-  return true;
-}
-
-std::optional<Outcome> Analysis::outcome(const Active& active, int variable, std::size_t result) const {
-  int dimensions = 0;
-  for (const AffineIndex& form : state_->results[result]) {
-    const bool has = std::any_of(form.coefficients.begin(), form.coefficients.end(),
-                                 [&](const auto& entry) { return entry.first == variable; });
-    if (has) {
-      ++dimensions;
-      if (!outermost(form, variable)) {
-        return std::nullopt;
-      }
-    }
-  }
-  if (dimensions > 0) {
-    return dimensions == 1 ? std::optional(Outcome::kConcatenate) : std::nullopt;
-  }
-  if (std::find(active.buried.begin(), active.buried.end(), variable) != active.buried.end()) {
-    return std::nullopt;
-  }
-  std::optional<Outcome> reduced;
-  bool outside = false;
-  for (std::size_t t = 0; t < active.terms.size(); ++t) {
-    const Term& term = *active.terms[t];
-    if (std::find(active.bound[t].begin(), active.bound[t].end(), variable) == active.bound[t].end()) {
-      outside = true;
-      continue;
-    }
-    reduced = term.reduction == "sum"   ? Outcome::kSum
-              : term.reduction == "max" ? Outcome::kMax
-              : term.reduction == "min" ? Outcome::kMin
-                                        : Outcome::kProduct;
-  }
-  if (!reduced) {
-    return Outcome::kReplicated;
-  }
-  if (!outside) {
-    return reduced;
-  }
-  if (reduced != Outcome::kSum) {
-    return std::nullopt;
-  }
-  // Every term outside vanishes where an argument is zero that is read nowhere but outside.
-  for (std::size_t t = 0; t < active.terms.size(); ++t) {
-    if (std::find(active.bound[t].begin(), active.bound[t].end(), variable) != active.bound[t].end()) {
-      continue;
-    }
-    const bool vanishes =
-        std::any_of(active.terms[t]->accesses.begin(), active.terms[t]->accesses.end(), [&](const Expression* access) {
-          const std::vector<TensorUse> uses = binding_.tensors_of_parameter(access->id);
-          return std::all_of(uses.begin(), uses.end(), [&](const TensorUse& use) {
-            const auto& places = state_->operands[static_cast<std::size_t>(use.operand)].zero_variables;
-            return std::all_of(places.begin(), places.end(), [&](const std::vector<int>& zero) {
-              return std::find(zero.begin(), zero.end(), variable) != zero.end();
-            });
-          });
-        });
-    if (!vanishes) {
-      return std::nullopt;
-    }
-  }
-  return reduced;
-}
-
 // A variable of a pack that with() replaces everywhere stands in no index: it has one value.
 void Analysis::leave_out_unused() {
   std::vector<bool> used(state_->variables.size(), false);
@@ -511,32 +355,6 @@ void Analysis::leave_out_unused() {
   }
 }
 
-void Analysis::find_strategies() {
-  for (std::size_t v = 0; v < state_->variables.size(); ++v) {
-    const int variable = static_cast<int>(v);
-    if (state_->variables[v].whole || state_->variables[v].extent < 2 || !splits_reads(variable)) {
-      continue;
-    }
-    Strategy strategy;
-    strategy.variable = variable;
-    strategy.outcomes.assign(node_.outputs.size(), Outcome::kReplicated);
-    bool possible = true;
-    bool useful = false;
-    for (const Active& active : active_) {
-      for (const TensorUse& use : active.results) {
-        const auto r = static_cast<std::size_t>(use.result);
-        const std::optional<Outcome> found = outcome(active, variable, r);
-        possible = possible && found.has_value();
-        strategy.outcomes[r] = found.value_or(Outcome::kReplicated);
-        useful = useful || strategy.outcomes[r] != Outcome::kReplicated;
-      }
-    }
-    if (possible && useful) {
-      state_->strategies.push_back(std::move(strategy));
-    }
-  }
-}
-
 // Regions are computed without a look at overflow; here is the only place where it could arise.
 void Analysis::check_overflow() {
   const auto check = [&](const AccessIndex& index) {
@@ -554,67 +372,6 @@ void Analysis::check_overflow() {
     std::for_each(use.accesses.begin(), use.accesses.end(), check);
   }
   std::for_each(state_->results.begin(), state_->results.end(), check);
-}
-
-void Analysis::elementwise() {
-  const Shape* shape = nullptr;
-  for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
-    if (!state_->result_exists[r]) {
-      continue;
-    }
-    if (shape != nullptr && state_->result_shapes[r] != *shape) {
-      binding_.fail("results of shapes " + shape_text(*shape) + " and " + shape_text(state_->result_shapes[r]) +
-                    " of an elementwise operator");
-      return;
-    }
-    shape = &state_->result_shapes[r];
-  }
-  if (shape == nullptr) {
-    return;
-  }
-  AccessIndex index;
-  for (std::size_t d = 0; d < shape->size(); ++d) {
-    state_->variables.push_back({"i." + std::to_string(d), (*shape)[d], false});
-    index.push_back(affine_variable(static_cast<int>(d)));
-  }
-  for (std::size_t o = 0; o < state_->operands.size(); ++o) {
-    const Shape& operand = state_->operand_shapes[o];
-    if (operand.size() > shape->size()) {
-      binding_.fail("an argument of shape " + shape_text(operand) + " and a result of shape " + shape_text(*shape) +
-                    " of an elementwise operator");
-      return;
-    }
-    const std::size_t skipped = shape->size() - operand.size();
-    AccessIndex access(index.begin() + static_cast<std::ptrdiff_t>(skipped), index.end());
-    for (std::size_t d = 0; d < operand.size(); ++d) {
-      if (operand[d] != (*shape)[skipped + d]) {
-        if (operand[d] != 1) {
-          binding_.fail("an argument of shape " + shape_text(operand) + " and a result of shape " + shape_text(*shape) +
-                        " of an elementwise operator");
-          return;
-        }
-        access[d] = affine_constant(0);
-      }
-    }
-    state_->operands[o].accesses.push_back(std::move(access));
-    state_->operands[o].zero_variables.emplace_back();
-  }
-  for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
-    if (state_->result_exists[r]) {
-      state_->results[r] = index;
-    }
-  }
-  for (std::size_t d = 0; d < shape->size(); ++d) {
-    if ((*shape)[d] > 1) {
-      Strategy strategy{static_cast<int>(d), std::vector<Outcome>(node_.outputs.size(), Outcome::kReplicated)};
-      for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
-        if (state_->result_exists[r]) {
-          strategy.outcomes[r] = Outcome::kConcatenate;
-        }
-      }
-      state_->strategies.push_back(std::move(strategy));
-    }
-  }
 }
 
 // Equal accesses of an operand count once, and every dimension with one form gets it for tables and alignment.
@@ -646,7 +403,7 @@ void Analysis::finish() {
   }
 }
 
-bool Analysis::run(State& state) {
+bool Analysis::run(NodeState& state) {
   state_ = &state;
   if (binding_.failed()) {
     return true;
@@ -688,11 +445,9 @@ bool Analysis::run(State& state) {
   return true;
 }
 
-}  // namespace
-
 Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue) {
   const auto make_state = [&] {
-    auto state = std::make_shared<State>();
+    auto state = std::make_shared<NodeState>();
     for (const graph::ValueId id : graph::values_read(node)) {
       state->operand_shapes.push_back(program.value(id).shape);
       state->operand_indices.emplace_back(state->operand_shapes.back().size());
@@ -706,7 +461,7 @@ Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& 
     state->results.resize(node.outputs.size());
     return state;
   };
-  std::shared_ptr<State> state = make_state();
+  std::shared_ptr<NodeState> state = make_state();
   if (const Description* const description = catalogue.find(node.op)) {
     Analysis analysis(program, node, *description);
     const bool described = analysis.run(*state);

@@ -27,6 +27,32 @@ bool asks_for_more(std::string_view symbol) {
 
 }  // namespace
 
+bool is_reserved_word(std::string_view name) {
+  constexpr std::string_view kWords[] = {"if",    "and",   "or",    "not",   "is",   "null",       "true",
+                                         "false", "where", "local", "check", "from", "elementwise"};
+  for (const std::string_view word : kWords) {
+    if (name == word) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string token_text(const Token& token) {
+  switch (token.kind) {
+    case Token::Kind::kNewline:
+      return "the end of the line";
+    case Token::Kind::kEnd:
+      return "the end of the text";
+    case Token::Kind::kBad:
+      return std::string(token.text);
+    case Token::Kind::kString:
+      return "a string";
+    default:
+      return "'" + std::string(token.text) + "'";
+  }
+}
+
 void Lexer::new_line() {
   ++at_;
   ++line_;

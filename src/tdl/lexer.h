@@ -32,6 +32,9 @@ struct Token {
   }
 };
 
+std::string token_text(const Token& token);  // for messages: "'('", "the end of the line"
+bool is_reserved_word(std::string_view name);
+
 // Gives one token after another. A line goes on in the next one inside brackets and after an operator, comma or open
 // bracket; "#" begins a comment.
 class Lexer {

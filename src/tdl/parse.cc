@@ -1,122 +1,12 @@
 #include "tdl/parse.h"
 
-#include <charconv>
 #include <set>
 
-#include "tdl/lexer.h"
+#include "tdl/parser.h"
 
 namespace tesser::tdl {
-namespace {
 
 using Kind = Expression::Kind;
-
-constexpr int kDeepest = 100;  // nesting of expressions
-constexpr int kLongest = 500;  // operators of one sort in a row
-
-// What an expression is made of: elements of tensors, where name[...] is an access; or indices, attributes and
-// conditions, where it is an element of a list.
-enum class Mode { kElements, kAttributes };
-
-bool is_reserved(std::string_view name) {
-  constexpr std::string_view kWords[] = {"if",    "and",   "or",    "not",   "is",   "null",       "true",
-                                         "false", "where", "local", "check", "from", "elementwise"};
-  for (const std::string_view word : kWords) {
-    if (name == word) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool is_reduction(std::string_view name) { return name == "sum" || name == "max" || name == "min" || name == "prod"; }
-
-std::string quoted(const Token& token) {
-  switch (token.kind) {
-    case Token::Kind::kNewline:
-      return "the end of the line";
-    case Token::Kind::kEnd:
-      return "the end of the text";
-    case Token::Kind::kBad:
-      return std::string(token.text);
-    case Token::Kind::kString:
-      return "a string";
-    default:
-      return "'" + std::string(token.text) + "'";
-  }
-}
-
-// Recursive descent. After the first defect every function returns at once, with something of no meaning.
-class Parser {
- public:
-  Parser(std::string_view text, std::string file) : text_(text), file_(std::move(file)), lexer_(text) { advance(); }
-
-  std::vector<std::shared_ptr<const Description>> parse_file();
-  const std::optional<Defect>& defect() const { return defect_; }
-
- private:
-  void advance() {
-    last_end_ = token_.end_offset;
-    const auto length = static_cast<int>(token_.end_offset - token_.offset);
-    last_position_ = {token_.position.line, token_.position.column + length};
-    token_ = lexer_.next();
-  }
-  void fail(const Position& position, std::string message) {
-    if (!defect_) {
-      defect_ = Defect{position, std::move(message)};
-    }
-  }
-  // Operators in a row nest to the left, as deep as the row is long.
-  void count_link(int& links) {
-    if (++links > kLongest) {
-      fail(token_.position, "the expression is too long");
-    }
-  }
-  void fail_expected(const std::string& what) {
-    fail(at_line_end() ? last_position_ : token_.position, "expected " + what + ", found " + quoted(token_));
-  }
-  bool failed() const { return defect_.has_value(); }
-  bool accept(std::string_view word);
-  void expect(std::string_view symbol, const std::string& after);
-  std::string expect_name(const std::string& what, bool reserved = false);
-  std::string expect_operator();
-  bool at_line_end() const { return token_.kind == Token::Kind::kNewline || token_.kind == Token::Kind::kEnd; }
-  void expect_line_end(const std::string& after);
-  std::string text_since(std::size_t offset) const;
-
-  void parse_elementwise(std::vector<std::shared_ptr<const Description>>& descriptions);
-  void parse_description(std::vector<std::shared_ptr<const Description>>& descriptions);
-  void parse_head(Description& description);
-  void parse_clause(Description& description);
-  void parse_equation(Description& description);
-  void parse_where(Description& description);
-  void parse_local(Description& description);
-  Origin parse_origin(const Description& description);
-  graph::Argument parse_literal();
-
-  Expression parse_expression(Mode mode) { return parse_or(mode); }
-  Expression parse_or(Mode mode);
-  Expression parse_and(Mode mode);
-  Expression parse_not(Mode mode);
-  Expression parse_comparison(Mode mode);
-  Expression parse_sum(Mode mode);
-  Expression parse_product(Mode mode);
-  Expression parse_unary(Mode mode);
-  Expression parse_postfix(Mode mode);
-  Expression parse_primary(Mode mode);
-  Expression parse_named(Mode mode);
-  Expression parse_reduction(const Token& name);
-  std::vector<Expression> parse_list(std::string_view closing, Mode mode, const std::string& what);
-  Expression binary(Operation operation, std::string name, Expression left, Expression right);
-
-  std::string_view text_;
-  std::string file_;
-  Lexer lexer_;
-  Token token_;
-  std::size_t last_end_ = 0;  // behind the token before this one
-  Position last_position_;
-  int depth_ = 0;
-  std::optional<Defect> defect_;
-};
 
 bool Parser::accept(std::string_view word) {
   if (failed() || !token_.is(word)) {
@@ -133,7 +23,7 @@ void Parser::expect(std::string_view symbol, const std::string& after) {
 }
 
 std::string Parser::expect_name(const std::string& what, bool reserved) {
-  if (failed() || token_.kind != Token::Kind::kName || (is_reserved(token_.text) && !reserved)) {
+  if (failed() || token_.kind != Token::Kind::kName || (is_reserved_word(token_.text) && !reserved)) {
     fail_expected(what);
     return {};
   }
@@ -216,8 +106,28 @@ void Parser::parse_elementwise(std::vector<std::shared_ptr<const Description>>& 
     description->position = token_.position;
     description->elementwise = true;
     description->op = expect_operator();
+    while (!failed() && token_.is("(")) {
+      description->checks.push_back(parse_example_call());
+    }
     descriptions.push_back(std::move(description));
   }
+}
+
+CheckClause Parser::parse_example_call() {
+  CheckClause call;
+  call.position = token_.position;
+  expect("(", "the operator");
+  const std::size_t begin = token_.offset;
+  for (int open = 1; !failed() && !at_line_end();) {
+    open += token_.is("(") ? 1 : token_.is(")") ? -1 : 0;
+    if (open == 0) {
+      call.text = text_since(begin);
+      break;
+    }
+    advance();
+  }
+  expect(")", "the example call");
+  return call;
 }
 
 void Parser::parse_description(std::vector<std::shared_ptr<const Description>>& descriptions) {
@@ -336,9 +246,13 @@ void Parser::parse_clause(Description& description) {
   } else if (token_.is("check")) {
     CheckClause check;
     check.position = token_.position;
-    check.text = lexer_.rest_of_line();
-    description.checks.push_back(std::move(check));
     advance();
+    const std::size_t begin = token_.offset;
+    while (!failed() && !at_line_end()) {
+      advance();
+    }
+    check.text = text_since(begin);
+    description.checks.push_back(std::move(check));
   } else {
     parse_equation(description);
   }
@@ -466,268 +380,6 @@ void Parser::parse_local(Description& description) {
   expect_line_end("the local call");
   description.locals.push_back(std::move(local));
 }
-
-std::vector<Expression> Parser::parse_list(std::string_view closing, Mode mode, const std::string& what) {
-  std::vector<Expression> list;
-  if (accept(closing)) {
-    return list;
-  }
-  do {
-    list.push_back(parse_expression(mode));
-  } while (accept(","));
-  expect(closing, what);
-  return list;
-}
-
-Expression Parser::binary(Operation operation, std::string name, Expression left, Expression right) {
-  Expression expression;
-  expression.kind = Kind::kBinary;
-  expression.id = static_cast<int>(operation);
-  expression.name = std::move(name);
-  expression.position = left.position;
-  expression.children.push_back(std::move(left));
-  expression.children.push_back(std::move(right));
-  return expression;
-}
-
-Expression Parser::parse_or(Mode mode) {
-  Expression left = parse_and(mode);
-  int links = 0;
-  while (accept("or")) {
-    count_link(links);
-    left = binary(Operation::kOr, "or", std::move(left), parse_and(mode));
-  }
-  return left;
-}
-
-Expression Parser::parse_and(Mode mode) {
-  Expression left = parse_not(mode);
-  int links = 0;
-  while (accept("and")) {
-    count_link(links);
-    left = binary(Operation::kAnd, "and", std::move(left), parse_not(mode));
-  }
-  return left;
-}
-
-Expression Parser::parse_not(Mode mode) {
-  const Position position = token_.position;
-  if (!token_.is("not")) {
-    return parse_comparison(mode);
-  }
-  Expression expression;
-  expression.kind = Kind::kNot;
-  expression.position = position;
-  advance();
-  if (++depth_ > kDeepest) {
-    fail(position, "the expression is nested too deeply");
-  } else {
-    expression.children.push_back(parse_not(mode));
-  }
-  --depth_;
-  return expression;
-}
-
-Expression Parser::parse_comparison(Mode mode) {
-  static constexpr std::pair<std::string_view, Operation> kComparisons[] = {
-      {"==", Operation::kEqual},          {"!=", Operation::kUnequal}, {"<=", Operation::kLessOrEqual},
-      {">=", Operation::kGreaterOrEqual}, {"<", Operation::kLess},     {">", Operation::kGreater}};
-  Expression left = parse_sum(mode);
-  for (const auto& [symbol, operation] : kComparisons) {
-    if (accept(symbol)) {
-      return binary(operation, std::string(symbol), std::move(left), parse_sum(mode));
-    }
-  }
-  if (accept("is")) {
-    const bool negated = accept("not");
-    Expression test;
-    test.kind = Kind::kIsNull;
-    test.position = left.position;
-    expect("null", "'is'");
-    test.children.push_back(std::move(left));
-    if (!negated) {
-      return test;
-    }
-    Expression expression;
-    expression.kind = Kind::kNot;
-    expression.position = test.position;
-    expression.children.push_back(std::move(test));
-    return expression;
-  }
-  return left;
-}
-
-Expression Parser::parse_sum(Mode mode) {
-  Expression left = parse_product(mode);
-  int links = 0;
-  while (!failed()) {
-    count_link(links);
-    if (accept("+")) {
-      left = binary(Operation::kAdd, "+", std::move(left), parse_product(mode));
-    } else if (accept("-")) {
-      left = binary(Operation::kSubtract, "-", std::move(left), parse_product(mode));
-    } else {
-      break;
-    }
-  }
-  return left;
-}
-
-Expression Parser::parse_product(Mode mode) {
-  Expression left = parse_unary(mode);
-  int links = 0;
-  while (!failed()) {
-    count_link(links);
-    if (accept("*")) {
-      left = binary(Operation::kMultiply, "*", std::move(left), parse_unary(mode));
-    } else if (accept("/")) {
-      left = binary(Operation::kDivide, "/", std::move(left), parse_unary(mode));
-    } else {
-      break;
-    }
-  }
-  return left;
-}
-
-Expression Parser::parse_unary(Mode mode) {
-  const Position position = token_.position;
-  Expression expression;
-  if (++depth_ > kDeepest) {
-    fail(position, "the expression is nested too deeply");
-  } else if (accept("-")) {
-    expression.kind = Kind::kNegate;
-    expression.position = position;
-    expression.children.push_back(parse_unary(mode));
-  } else {
-    expression = parse_postfix(mode);
-  }
-  --depth_;
-  return expression;
-}
-
-Expression Parser::parse_postfix(Mode mode) {
-  Expression expression = parse_primary(mode);
-  int links = 0;
-  while (!failed() && mode == Mode::kAttributes && token_.is("[")) {
-    count_link(links);
-    Expression element;
-    element.kind = Kind::kElement;
-    element.position = expression.position;
-    advance();
-    element.children.push_back(std::move(expression));
-    element.children.push_back(parse_expression(Mode::kAttributes));
-    expect("]", "the place in a list");
-    expression = std::move(element);
-  }
-  return expression;
-}
-
-Expression Parser::parse_primary(Mode mode) {
-  Expression expression;
-  expression.position = token_.position;
-  if (failed()) {
-    return expression;
-  }
-  if (token_.kind == Token::Kind::kInteger || token_.kind == Token::Kind::kNumber) {
-    const char* const begin = token_.text.data();
-    const char* const end = begin + token_.text.size();
-    if (token_.kind == Token::Kind::kInteger) {
-      std::int64_t integer = 0;
-      if (std::from_chars(begin, end, integer).ec != std::errc()) {
-        fail(token_.position, "this number is too large");
-      }
-      expression.literal = integer;
-    } else {
-      double number = 0;
-      if (std::from_chars(begin, end, number).ec != std::errc()) {
-        fail(token_.position, "this number is too large or too small");
-      }
-      expression.literal = number;
-    }
-    expression.name = token_.text;
-    advance();
-    return expression;
-  }
-  if (token_.kind == Token::Kind::kString) {
-    expression.literal = std::string(token_.text);
-    expression.name = "\"" + std::string(token_.text) + "\"";
-    advance();
-    return expression;
-  }
-  if (accept("(")) {
-    expression = parse_expression(mode);
-    expect(")", "the expression");
-    return expression;
-  }
-  if (mode == Mode::kAttributes && accept("[")) {
-    expression.kind = Kind::kList;
-    expression.children = parse_list("]", mode, "element");
-    return expression;
-  }
-  if (mode == Mode::kAttributes && accept(":")) {
-    expression.kind = Kind::kWhole;
-    expression.name = expect_name("the name of a whole variable after ':'");
-    expression.pack = accept("...");
-    return expression;
-  }
-  if (token_.is("true") || token_.is("false")) {
-    expression.literal = token_.is("true");
-    expression.name = token_.text;
-    advance();
-    return expression;
-  }
-  if (accept("null")) {
-    expression.name = "null";
-    return expression;
-  }
-  if (token_.kind == Token::Kind::kName && !is_reserved(token_.text)) {
-    return parse_named(mode);
-  }
-  fail_expected(mode == Mode::kElements ? "an expression" : "an index or attribute");
-  return expression;
-}
-
-Expression Parser::parse_named(Mode mode) {
-  const Token name = token_;
-  Expression expression;
-  expression.position = name.position;
-  expression.name = name.text;
-  advance();
-  if (accept("(")) {
-    expression.kind = Kind::kCall;
-    expression.children = parse_list(")", mode, "argument");
-  } else if (mode == Mode::kElements && token_.is("[")) {
-    if (is_reduction(name.text)) {
-      return parse_reduction(name);
-    }
-    advance();
-    expression.kind = Kind::kAccess;
-    expression.children = parse_list("]", Mode::kAttributes, "index");
-  } else {
-    expression.kind = Kind::kVariable;  // resolve() decides
-    expression.pack = accept("...");
-  }
-  return expression;
-}
-
-Expression Parser::parse_reduction(const Token& name) {
-  Expression expression;
-  expression.kind = Kind::kReduction;
-  expression.position = name.position;
-  expression.name = name.text;
-  expect("[", "'" + expression.name + "'");
-  std::vector<Expression> bound = parse_list("]", Mode::kAttributes, "variable");
-  expect("(", "what is reduced over");
-  expression.children.push_back(parse_expression(Mode::kElements));
-  expect(")", "what is reduced");
-  for (Expression& variable : bound) {
-    expression.children.push_back(std::move(variable));
-  }
-  return expression;
-}
-
-}  // namespace
-
 Result<std::vector<std::shared_ptr<const Description>>> parse(std::string_view text, const std::string& file) {
   Parser parser(text, file);
   auto descriptions = parser.parse_file();
