@@ -61,8 +61,8 @@ class Interpreter:
         self.state: dict[str, Tensor] = {}
         self._observe = observe
         self._schedules = [schedules.from_json(entry) for entry in program.schedules]
-        self._operators = [_Operator(node) for node in program.nodes]
-        self._last_reads = _last_reads(program)
+        self._operators = [Operator(node) for node in program.nodes]
+        self._last_reads = last_reads(program)
         for value in program.inputs:
             if value.is_state or value.role == "constant":
                 self.state[value.name] = _initial(value.name, DTYPES[value.dtype], value.shape, value.initial, state)
@@ -101,7 +101,7 @@ class Interpreter:
         values = self._inputs(batch)
         for index, (node, operator) in enumerate(zip(self.program.nodes, self._operators)):
             results = operator(values)
-            _check_results(node, results)
+            check_results(node, results)
             if self._observe is not None:
                 self._observe(node, results)
             for result, tensor in zip(node.out, results):
@@ -168,7 +168,7 @@ def read_state(directory: Path | str, program: Program) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in names}
 
 
-class _Operator:
+class Operator:
     """A node's operator with its arguments made ready; called with the values by name."""
 
     def __init__(self, node: Node) -> None:
@@ -218,7 +218,7 @@ def _resolved(argument: Any, values: Mapping[str, Tensor]) -> Any:
     return argument
 
 
-def _check_results(node: Node, results: list[Tensor | None]) -> None:
+def check_results(node: Node, results: list[Tensor | None]) -> None:
     """The program's shapes and dtypes are what the operators really give."""
     if len(results) != len(node.out):
         raise ProgramError(
@@ -250,7 +250,7 @@ def _initial(
     return tensor
 
 
-def _last_reads(program: Program) -> dict[int, list[str]]:
+def last_reads(program: Program) -> dict[int, list[str]]:
     """Names of intermediates by the node after which nothing reads them."""
     kept = {output.value for output in program.outputs} | {value.name for value in program.inputs}
     last: dict[str, int] = {}

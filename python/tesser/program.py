@@ -66,6 +66,8 @@ class Input:
     initial: str | None = None
     persistent: bool | None = None
     schedule: int | None = None
+    begin: list[int] | None = None  # of one worker's part: where it begins in the whole (docs/formats/lowered.md)
+    whole: list[int] | None = None
 
     @property
     def is_state(self) -> bool:
@@ -259,6 +261,8 @@ def _input_entry(value: Input) -> dict[str, Any]:
             ("initial", value.initial),
             ("persistent", value.persistent),
             ("schedule", value.schedule),
+            ("begin", value.begin),
+            ("whole", value.whole),
         ]
     )
 
