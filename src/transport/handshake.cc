@@ -400,8 +400,8 @@ void serve_peer(const std::shared_ptr<DeviceCore>& core, Descriptor socket) {
     }
   }
   Descriptor control(::dup(socket.get()));
-  if (const auto channel =
-          finish(core, std::move(control), std::move(data), *hello, hello->token, path, true, deadline);
+  if (const auto channel = finish(core, std::move(control), std::move(data), *hello, hello->token, path, true,
+                                  path.path == Path::kUcx ? in(kFabricTime) : deadline);
       !channel) {
     refuse(socket.get(), channel.error(), peer);
   }

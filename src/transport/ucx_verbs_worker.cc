@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTimeToCancel{500};
 constexpr std::chrono::milliseconds kBetweenGreetings{50};
+constexpr std::chrono::microseconds kBetweenLooks{500};
 
 // "rc_verbs/mlx5_0:1, ud_verbs/mlx5_0:1", from what ucp_ep_print_info() says; 1.13 has no other way.
 std::string lanes_of(ucp_ep_h handle) {
@@ -181,6 +182,7 @@ Outcome<void> VerbsWorker::greet(const std::shared_ptr<Endpoint>& endpoint, Dead
   endpoint->greeting.begin();
   Deadline next = Clock::now();
   while (true) {
+    unsigned done = 0;
     {
       const std::lock_guard lock(mutex_);
       if (Clock::now() >= next) {
@@ -188,7 +190,7 @@ Outcome<void> VerbsWorker::greet(const std::shared_ptr<Endpoint>& endpoint, Dead
         endpoint->flushes[greeting.value] = &endpoint->greeting;
         send_soon(endpoint, greeting, nullptr);
       }
-      progress_locked();
+      done = progress_locked();
       if (endpoint->greeting.done()) {
         return {};
       }
@@ -208,7 +210,9 @@ Outcome<void> VerbsWorker::greet(const std::shared_ptr<Endpoint>& endpoint, Dead
                         endpoint->peer));
       }
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (done == 0) {
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
   }
   Failure failure{FailureKind::kUnreachable, endpoint->peer, endpoint->link_error};
   close(endpoint);

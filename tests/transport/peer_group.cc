@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/device_core.h"
 #include "transport/ucx_worker.h"
 
 namespace tesser::transport::testing {
@@ -75,18 +76,25 @@ Namespaces& namespaces() {
   return both;
 }
 
-void enter_namespace(int index) {
-  FILE* file = std::fopen(("/var/run/netns/" + Namespaces::name(index)).c_str(), "r");
-  ASSERT_NE(file, nullptr);
-  ASSERT_EQ(::setns(fileno(file), CLONE_NEWNET), 0);
-  std::fclose(file);
-}
-
 bool is_verbs(Backend backend) { return backend == Backend::kRc || backend == Backend::kUd; }
 
 std::string transports_of(Backend backend) { return backend == Backend::kRc ? "rc" : "ud"; }
 
 }  // namespace
+
+bool set_link(int index, bool up) {
+  return run("ip -n " + Namespaces::name(index % 2) + " link set tv0 " + (up ? "up" : "down")) == 0;
+}
+
+void enter_place(Backend backend, int index) {
+  if (backend != Backend::kNamespaces) {
+    return;
+  }
+  FILE* file = std::fopen(("/var/run/netns/" + Namespaces::name(index % 2)).c_str(), "r");
+  ASSERT_NE(file, nullptr);
+  ASSERT_EQ(::setns(fileno(file), CLONE_NEWNET), 0);
+  std::fclose(file);
+}
 
 std::string backend_name(Backend backend) {
   switch (backend) {
@@ -183,7 +191,17 @@ Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions
     std::abort();
   }
   peer.device = std::move(*device);
+  if (is_verbs(backend)) {
+    // The guest with the software adapter is slow: neither UCX's start nor many at once fit into a handshake's time.
+    if (const auto opened = peer.device->core().open_ucx(); !opened) {
+      ADD_FAILURE() << opened.error().message;
+      std::abort();
+    }
+  }
   meeting.publish(index, peer.device->address());
+  while (is_verbs(backend) && meeting.joined().load() < index) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   for (int other = 0; other < index; ++other) {
     auto channel = peer.device->connect(meeting.address(other), in(kConnectTime));
     if (!channel) {
@@ -192,8 +210,9 @@ Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions
     }
     peer.channels[other] = *channel;
   }
+  meeting.joined().fetch_add(1);
   for (int other = index + 1; other < count; ++other) {
-    auto channel = peer.device->accept(in(kConnectTime));
+    auto channel = peer.device->accept(in(is_verbs(backend) ? kGroupTime : kConnectTime));
     if (!channel) {
       ADD_FAILURE() << channel.error().message;
       std::abort();
@@ -240,9 +259,7 @@ void run_peers(Backend backend, int count, const std::function<void(Peer&)>& bod
   std::vector<int> children;
   for (int i = 0; i < count; ++i) {
     children.push_back(fork_child([&] {
-      if (backend == Backend::kNamespaces) {
-        enter_namespace(i % 2);
-      }
+      enter_place(backend, i);
       run_one(*meeting, i);
     }));
   }

@@ -48,11 +48,13 @@ class Meeting {
   void arrive(int index);
   void publish(int index, const std::string& address);
   std::string address(int index);
+  std::atomic<int>& joined() { return joined_; }                     // peers that have connected to all before them
   std::atomic<std::uint64_t>& number(int i) { return numbers_[i]; }  // for tests, 0 at first
 
  private:
   const int peers_;
   std::atomic<std::uint32_t> arrived_[kMostPeers] = {};
+  std::atomic<int> joined_{0};
   std::atomic<bool> published_[kMostPeers] = {};
   char addresses_[kMostPeers][128] = {};
   std::atomic<std::uint64_t> numbers_[16] = {};
@@ -70,6 +72,11 @@ struct Peer {
   Channel& channel() const { return *channels[1 - index]; }  // in a group of two
   std::shared_ptr<Channel> shared_channel() const { return channels[1 - index]; }
 };
+
+// Moves this process to where the back end has peer `index`: into its network namespace, if it has one.
+void enter_place(Backend backend, int index);
+// Takes the link between the namespaces down or up again, at the side of peer `index`. By the test's first process.
+bool set_link(int index, bool up);
 
 DeviceOptions options_for(Backend backend, int index);
 // Opens the device of peer `index` and connects it with all others.
