@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from tesser.capture_error import CaptureError, SourceLines
 from tesser.capture_model import storage_of
-from tesser.capture_refusals import WHY_NO_SIZES, refuse_unsupported
+from tesser.capture_refusals import WHY_NO_SIZES, OtherGenerators, refuse_unsupported
 from tesser.program import DTYPE_NAMES, Enumerator
 
 IDENTITIES = {"aten::detach", "aten::alias", "aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"}
@@ -132,6 +132,7 @@ class Recorder:
         self.fake_mode = FakeTensorMode()
         self.dispatch_mode = _RecorderMode(self)
         self.functional_mode = FunctionalMode(self)
+        self.other_generators = OtherGenerators()
 
     # Tensors in and out
 
@@ -265,6 +266,8 @@ class Recorder:
             return self._rename(args[0])
         source = self.running_source()
         refuse_unsupported(func, name, args, source)
+        if self.phase == "forward":
+            self.other_generators.refuse_draws(source)
         schema = func._schema
         given = self._in_schema_order(func, args, kwargs)
         given = [_on_processor(argument) for argument in given]
@@ -483,15 +486,22 @@ def _on_processor(argument: Any) -> Any:
 
 
 def _with_scalars(name: str, args: list[Any], schema: torch.FunctionSchema, source: str | None) -> str:
-    """Chooses the Scalar overload where a number stands for a tensor."""
-    for argument, spec in zip(args, schema.arguments):
+    """Chooses the overload that takes a number where one stands for a tensor."""
+    for position, (argument, spec) in enumerate(zip(args, schema.arguments)):
         if str(spec.type) == "Tensor" and isinstance(argument, (bool, int, float)):
-            packet, _, overload = name.removeprefix("aten::").partition(".")
-            scalar = {"Tensor": "Scalar", "Tensor_mode": "Scalar_mode"}.get(overload, "")
-            if spec.name != "other" or not hasattr(getattr(torch.ops.aten, packet), scalar or "-"):
-                raise CaptureError(f"{name} with the number {argument}: write torch.tensor({argument}) for it", source)
-            return f"aten::{packet}.{scalar}"
+            packet = name.removeprefix("aten::").partition(".")[0]
+            for overload in getattr(torch.ops.aten, packet).overloads():
+                if _takes_a_number(_schema_of(f"aten::{packet}.{overload}"), schema, position):
+                    return f"aten::{packet}.{overload}"
+            raise CaptureError(f"{name} with the number {argument}: write torch.tensor({argument}) for it", source)
     return name
+
+
+def _takes_a_number(candidate: torch.FunctionSchema, schema: torch.FunctionSchema, position: int) -> bool:
+    """Whether an overload has the same arguments but for a number at this position."""
+    kinds = [str(spec.type) for spec in schema.arguments]
+    kinds[position] = "number"
+    return kinds == [str(spec.type) for spec in candidate.arguments]
 
 
 def _make_dtype_explicit(schema: torch.FunctionSchema, args: list[Any], outputs: list[Value | None]) -> None:

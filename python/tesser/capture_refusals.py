@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -61,3 +63,26 @@ def refuse_unsupported(func: OpOverload, name: str, args: Sequence[Any], source:
             "use dropout, rand, randn, randint or bernoulli",
             source,
         )
+
+
+class OtherGenerators:
+    """Python's and numpy's own generators: a program would repeat what was drawn from them in every step."""
+
+    def __init__(self) -> None:
+        self._before = self._states()
+
+    @staticmethod
+    def _states() -> dict[str, tuple[int, int]]:
+        """A number that a draw changes, and one that changes when that starts anew."""
+        python, numpy = random.getstate()[1], np.random.get_state(legacy=False)["state"]
+        return {"random": (python[-1], python[0]), "numpy.random": (numpy["pos"], int(numpy["key"][0]))}
+
+    def refuse_draws(self, source: str | None) -> None:
+        """CaptureError when something has been drawn since this was made; `source` is the line that runs now."""
+        drawn = [name for name, state in self._states().items() if state != self._before[name]]
+        if drawn:
+            raise CaptureError(
+                f"numbers are drawn with {' and '.join(drawn)}, which would be the same ones in every step of the "
+                "program. Draw them with torch.rand, randn, randint or bernoulli, or switch off what needs them",
+                source,
+            )

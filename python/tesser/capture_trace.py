@@ -79,7 +79,9 @@ class _Run:
         return [tensor for (module, name), tensor in self.attributes.items() if module.__dict__.get(name) is not tensor]
 
     def user(self, function: Callable[..., Any], *args: Any) -> Any:
-        return _call_user(self.recorder.sources, function, *args)
+        result = _call_user(self.recorder.sources, function, *args)
+        self.recorder.other_generators.refuse_draws(None)
+        return result
 
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype, trainable: bool = False) -> Tensor:
         made = self.recorder.input(name, shape, dtype, trainable=trainable)

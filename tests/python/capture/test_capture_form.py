@@ -272,7 +272,7 @@ def test_numbers_in_tensor_places_become_scalar_operators() -> None:
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         y = model(batch["x"])
         y = (y + 1) * 2.5 - 1
-        y = torch.div(y, 2, rounding_mode="floor") + (1 - y) + y / 3
+        y = torch.div(y, 2, rounding_mode="floor") + (1 - y) + y / 3 + batch["x"] // 2
         y = torch.where(batch["x"] > 0, y, -1.0).masked_fill(batch["x"] > 1, 0.0)
         y[:, 0] = 2
         return (y**2 + 2**y).mean()

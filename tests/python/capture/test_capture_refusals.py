@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -138,6 +140,24 @@ def test_randomness_without_a_counter_is_refused() -> None:
     generator = torch.Generator()
     error = _refusal(_step(lambda m, b: m(b["x"]).mean() + torch.rand(3, generator=generator).sum()))
     assert "generator" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("draw", "name"), [(lambda: random.random() < 2, "random"), (lambda: np.random.randint(3) < 3, "numpy.random")]
+)
+def test_numbers_of_other_generators_are_refused(draw: Callable[[], bool], name: str) -> None:
+    """A layer left out by chance, say: it would be left out in every step, or in none."""
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        y = model(batch["x"])
+        if draw():
+            y = y.tanh()  # HERE
+        return y.mean()
+
+    error = _refusal(_step(loss))
+    lines, first = inspect.getsourcelines(loss)
+    (here,) = [first + offset for offset, line in enumerate(lines) if "# HERE" in line]
+    assert f"test_capture_refusals.py:{here}: numbers are drawn with {name}, which" in str(error)
 
 
 def test_dropout_inside_a_checkpoint_is_refused() -> None:
