@@ -255,17 +255,7 @@ TEST_P(Faults, OtherChannelsGoOnAndANewPeerTakesTheDeadOnesPlace) {
   EXPECT_EQ(wait_child(hub, seconds(30)), 0);
 }
 
-std::vector<Backend> backends_of_processes() {
-  std::vector<Backend> backends;
-  for (const Backend backend : all_backends()) {
-    if (backend != Backend::kThreads && backend != Backend::kTcpThreads) {
-      backends.push_back(backend);
-    }
-  }
-  return backends;
-}
-
-INSTANTIATE_TEST_SUITE_P(, Faults, ::testing::ValuesIn(backends_of_processes()),
+INSTANTIATE_TEST_SUITE_P(, Faults, ::testing::ValuesIn(process_backends()),
                          [](const auto& info) { return backend_name(info.param); });
 
 }  // namespace

@@ -125,6 +125,14 @@ std::vector<Backend> all_backends() {
   return backends;
 }
 
+std::vector<Backend> process_backends() {
+  std::vector<Backend> backends = all_backends();
+  std::erase_if(backends, in_one_process);
+  return backends;
+}
+
+std::string why_not_verbs() { return why_no_rdma({"rc", ""}); }
+
 std::string why_not(Backend backend) {
   if (backend == Backend::kProcesses && kUnderThreadSanitizer) {
     return "ThreadSanitizer sees one process only, and these share memory";
@@ -144,7 +152,7 @@ void Meeting::arrive(int index) {
         std::fprintf(stderr, "peer %d waits for peer %d in vain\n", index, other);
         std::abort();
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
 }
@@ -156,7 +164,7 @@ void Meeting::publish(int index, const std::string& address) {
 
 std::string Meeting::address(int index) {
   while (!published_[index].load()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return addresses_[index];
 }
@@ -200,7 +208,7 @@ Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions
   }
   meeting.publish(index, peer.device->address());
   while (is_verbs(backend) && meeting.joined().load() < index) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   for (int other = 0; other < index; ++other) {
     auto channel = peer.device->connect(meeting.address(other), in(kConnectTime));

@@ -23,6 +23,8 @@ enum class Backend : std::uint8_t {
 };
 // rc and ud only where there is an adapter, as in the guest of ./x test --rdma.
 std::vector<Backend> all_backends();
+std::vector<Backend> process_backends();  // those of them whose peers are processes
+std::string why_not_verbs();              // empty when there is an adapter
 std::string backend_name(Backend backend);
 // Empty when this machine and build can run it, else why not.
 std::string why_not(Backend backend);
