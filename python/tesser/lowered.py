@@ -185,7 +185,7 @@ class _Worker:
 
 
 def _open(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Iterator[str]:
-    _, numbers, begins, sizes = node.args
+    _, numbers, begins, sizes, _ = node.args
     (result,) = node.out
     # Anything but zeros: an element that nothing fills must show.
     buffer = torch.full(result.shape, torch.nan).to(DTYPES[result.dtype])
@@ -196,7 +196,7 @@ def _open(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Itera
 
 
 def _send(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Iterator[str]:
-    source, to, number, begin, size = node.args
+    source, to, number, begin, size, _ = node.args
     while number not in transfers.opened:
         yield f"{node.name} waits for worker {to} to open transfer {number}"
     tensor = values[source.name]

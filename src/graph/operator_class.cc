@@ -24,7 +24,8 @@ const Classes& classes() {
                                "aten::slice",     "aten::narrow",           "aten::select",  "aten::unbind",
                                "aten::split",     "aten::split_with_sizes", "aten::chunk",   "aten::squeeze",
                                "aten::unsqueeze", "aten::detach",           "aten::alias",   "aten::contiguous",
-                               "aten::lift_fresh"});
+                               "aten::lift_fresh",
+                               "tesser::receive"});
     put(OperatorClass::kMovement, {"aten::clone",
                                    "aten::_to_copy",
                                    "aten::copy",

@@ -30,14 +30,14 @@ std::string index_text(const Lowered& lowered, const std::string& program_hash, 
   return "{\n\"format\":" + json_string(kFormat) + entry("version", std::to_string(kVersion)) +
          entry("name", json_string(lowered.name)) + entry("program_hash", json_string(program_hash)) +
          entry("plan_hash", json_string(plan_hash)) + entry("workers", std::to_string(lowered.workers.size())) +
-         entry("transfers", std::to_string(lowered.transfers)) + entry("bytes", std::to_string(lowered.bytes)) + "\n}\n";
+         entry("transfers", std::to_string(lowered.transfers)) + entry("bytes", std::to_string(lowered.bytes)) +
+         "\n}\n";
 }
 
 // Removed again unless it gets its final name.
 class PartialDirectory {
  public:
-  explicit PartialDirectory(const fs::path& final)
-      : path_(final.string() + ".partial-" + std::to_string(::getpid())) {}
+  explicit PartialDirectory(const fs::path& final) : path_(final.string() + ".partial-" + std::to_string(::getpid())) {}
   PartialDirectory(const PartialDirectory&) = delete;
   PartialDirectory& operator=(const PartialDirectory&) = delete;
   ~PartialDirectory() {
@@ -103,8 +103,8 @@ Result<LoweredIndex> read_index(const fs::path& directory) {
     return invalid_input(path.string() + ": version " + std::to_string(integer("version")) +
                          "; this tesser reads version " + std::to_string(kVersion));
   }
-  LoweredIndex index{string("name"), string("program_hash"), string("plan_hash"), 0, integer("transfers"),
-                     integer("bytes")};
+  LoweredIndex index{string("name"),       string("program_hash"), string("plan_hash"), 0,
+                     integer("transfers"), integer("bytes")};
   if (integer("workers") < 1 || integer("workers") > std::numeric_limits<int>::max() || index.transfers < 0 ||
       index.bytes < 0) {
     return invalid_input(path.string() + ": workers, transfers and bytes are numbers from 0 on, workers from 1 on");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "graph/operator_class.h"
 #include "graph/verify.h"
 #include "lowering/holders.h"
 #include "lowering/verify_order.h"
@@ -38,6 +39,35 @@ std::string places_text(const Region& region) {
     text += (text.empty() ? "" : ",") + std::to_string(interval.begin) + ":" + std::to_string(interval.end);
   }
   return text.empty() ? "all" : text;
+}
+
+// Four-dimensional values that kernels for images keep with channels innermost: what goes into and comes out of them,
+// also through elementwise operators. Weights are moved as they are numbered.
+std::vector<bool> image_values(const graph::Program& program) {
+  const auto is_image_operator = [](std::string_view op) {
+    const std::string_view name = graph::base_name(op);
+    return name.starts_with("aten::convolution") || name.find("batch_norm") != std::string_view::npos ||
+           name.find("pool2d") != std::string_view::npos || name.find("upsample") != std::string_view::npos;
+  };
+  std::vector<bool> images(program.values.size(), false);
+  const auto mark = [&](ValueId id) {
+    if (id != kNone && program.value(id).shape.size() == 4 && !program.value(id).is_state()) {
+      images[static_cast<std::size_t>(id)] = true;
+    }
+  };
+  for (const graph::Node& node : program.nodes) {
+    const std::vector<ValueId> operands = graph::values_read(node);
+    const bool follows =
+        graph::operator_class(node.op) == graph::OperatorClass::kElementwise &&
+        std::any_of(operands.begin(), operands.end(), [&](ValueId id) { return images[static_cast<std::size_t>(id)]; });
+    if (is_image_operator(node.op)) {
+      std::for_each(operands.begin(), operands.end(), mark);
+    }
+    if (is_image_operator(node.op) || follows) {
+      std::for_each(node.outputs.begin(), node.outputs.end(), mark);
+    }
+  }
+  return images;
 }
 
 std::vector<std::int64_t> begin_in(const Region& inner, const Region& outer) {
@@ -83,6 +113,7 @@ class Lowerer {
         workers_(static_cast<std::size_t>(distances_.workers())),
         owned_(program.values.size()),
         at_rest_(program.values.size()),
+        images_(image_values(program)),
         ready_(program.values.size(), -1) {
     for (int worker = 0; worker < distances_.workers(); ++worker) {
       builders_.emplace_back(program);
@@ -166,12 +197,14 @@ class Lowerer {
 
   // Makes `region` of a value on one worker out of parts that cover it. Nothing is moved when one part of its own is
   // all of it. Senders send at `send_place`, the buffer is opened there.
-  Held assemble(std::size_t worker, const std::string& name, DType dtype, const Region& region,
+  Held assemble(std::size_t worker, const std::string& name, ValueId of, const Region& region,
                 const std::vector<Source>& sources, Place open, Place send, Place receive) {
     if (sources.size() == 1 && sources.front().worker == static_cast<int>(worker)) {
       return view(worker, sources.front().from, region, receive);
     }
     WorkerBuilder& builder = builders_[worker];
+    const DType dtype = value(of).dtype;
+    const bool channels_last = images_[static_cast<std::size_t>(of)];
     const Shape shape = tdl::shape_of(region);
     std::vector<std::int64_t> from;
     std::vector<std::int64_t> transfers;
@@ -200,13 +233,15 @@ class Lowerer {
       append(sizes, size);
       WorkerBuilder& sender = builders_[static_cast<std::size_t>(source.worker)];
       const std::string what = name + " to " + std::to_string(worker);
-      sender.add_node(send, "tesser::send", "send " + what,
-                      {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size}, {});
+      sender.add_node(
+          send, "tesser::send", "send " + what,
+          {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size, channels_last},
+          {});
       sender.add_node({receive.node, Stage::kSent}, "tesser::sent", "sent " + what,
                       {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer}, {});
     }
     const LocalId buffer = builder.add_value(name + "/open", dtype, shape);
-    builder.add_node(open, "tesser::open", "open " + name, {from, transfers, begins, sizes}, {buffer});
+    builder.add_node(open, "tesser::open", "open " + name, {from, transfers, begins, sizes, channels_last}, {buffer});
     const LocalId received = builder.add_value(name, dtype, shape);
     const Argument own_argument = own.empty() ? Argument(std::vector<std::int64_t>{}) : Argument(own);
     builder.add_node(receive, "tesser::receive", "receive " + name,
@@ -231,7 +266,7 @@ class Lowerer {
       sources.push_back({piece.worker, std::move(piece.region), from});
     }
     const NodeId place = std::max(ready_[static_cast<std::size_t>(id)] + 1, node - options_.prefetch);
-    kept.held = assemble(worker, value(id).name + "/at " + places_text(region), value(id).dtype, region, sources,
+    kept.held = assemble(worker, value(id).name + "/at " + places_text(region), id, region, sources,
                          {place, Stage::kOpen}, {place, Stage::kSendArguments}, {node, Stage::kReceiveArguments});
     kept.last_use = node;
     return kept.held;
@@ -368,8 +403,8 @@ class Lowerer {
     if (parts.size() < 2) {
       for (std::size_t worker = 0; worker < workers_; ++worker) {
         if (tdl::volume(regions[worker]) > 0) {
-          rest[worker] = gather(worker, id, value(value_id), value(value_id).name, regions[worker],
-                                parts.begin()->second, {Stage::kSendParts, Stage::kReceiveParts});
+          rest[worker] = gather(worker, id, value_id, value(value_id).name, regions[worker], parts.begin()->second,
+                                {Stage::kSendParts, Stage::kReceiveParts});
         }
       }
       return;
@@ -379,19 +414,19 @@ class Lowerer {
     for (std::size_t worker = 0; worker < workers_; ++worker) {
       if (tdl::volume(shares[worker]) > 0) {
         reduced[worker] =
-            reduce(worker, id, value(value_id), shares[worker], shares[worker] != regions[worker], parts, outcome);
+            reduce(worker, id, value_id, shares[worker], shares[worker] != regions[worker], parts, outcome);
       }
     }
     for (std::size_t worker = 0; worker < workers_; ++worker) {
       if (tdl::volume(regions[worker]) > 0) {
-        rest[worker] = gather(worker, id, value(value_id), value(value_id).name, regions[worker], reduced,
+        rest[worker] = gather(worker, id, value_id, value(value_id).name, regions[worker], reduced,
                               {Stage::kSendShares, Stage::kReceiveShares});
       }
     }
   }
 
   // Puts a region together from what workers hold.
-  Held gather(std::size_t worker, NodeId id, const graph::Value& whole, const std::string& name, const Region& region,
+  Held gather(std::size_t worker, NodeId id, ValueId of, const std::string& name, const Region& region,
               const std::vector<Held>& held, Stages stages) {
     std::vector<Region> regions;
     for (const Held& entry : held) {
@@ -404,16 +439,16 @@ class Lowerer {
     for (Piece& piece : cover(region, regions, static_cast<int>(worker), distances_)) {
       sources.push_back({piece.worker, std::move(piece.region), held[static_cast<std::size_t>(piece.worker)]});
     }
-    return assemble(worker, name, whole.dtype, region, sources, {id, Stage::kOpen}, {id, stages.send},
-                    {id, stages.receive});
+    return assemble(worker, name, of, region, sources, {id, Stage::kOpen}, {id, stages.send}, {id, stages.receive});
   }
 
-  Held reduce(std::size_t worker, NodeId id, const graph::Value& whole, const Region& region, bool is_share,
+  Held reduce(std::size_t worker, NodeId id, ValueId of, const Region& region, bool is_share,
               const std::map<std::int64_t, std::vector<Held>>& parts, tdl::Outcome outcome) {
+    const graph::Value& whole = value(of);
     std::vector<ValueRef> terms;
     for (const auto& [number, held] : parts) {
       const std::string name = whole.name + "/part " + std::to_string(number) + (is_share ? " share" : "");
-      terms.push_back({gather(worker, id, whole, name, region, held, {Stage::kSendParts, Stage::kReceiveParts}).id});
+      terms.push_back({gather(worker, id, of, name, region, held, {Stage::kSendParts, Stage::kReceiveParts}).id});
     }
     const std::string name = is_share ? whole.name + "/share" : whole.name;
     const LocalId sum = builders_[worker].add_value(name, whole.dtype, tdl::shape_of(region));
@@ -481,6 +516,7 @@ class Lowerer {
   std::vector<WorkerBuilder> builders_;     // by worker
   std::vector<std::vector<Region>> owned_;  // by value, by worker; filled when first asked for
   std::vector<std::vector<Held>> at_rest_;  // by value, by worker
+  std::vector<bool> images_;                // by value: moved with channels innermost
   std::vector<NodeId> ready_;               // by value: the node after which it is at rest
   std::map<std::tuple<std::size_t, ValueId, std::string, graph::Phase>, Fetched> fetched_;
   std::int64_t next_transfer_ = 0;

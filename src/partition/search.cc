@@ -87,7 +87,8 @@ class Searcher {
         options_(options),
         coarsening_(coarsen(program, node_signatures(program), semantics)),
         alignment_(align(program, semantics, coarsening_)),
-        costs_(program, semantics, coarsening_) {
+        costs_(program, semantics, coarsening_),
+        predictor_(program, semantics) {
     for (const auto& members : coarsening_.groups) {
       double bytes = 0;
       for (const graph::ValueId value : members) {
@@ -158,8 +159,7 @@ class Searcher {
     }
     Result<Plan> other = recurse(levels_of(options_, true), rules, Unit::kBytes, 0.0, false);
     if (other && plan_traffic(program_, semantics_, *other).total < plan_traffic(program_, semantics_, plan).total &&
-        worker_memory(program_, semantics_, *other).at_rest_bytes <=
-            worker_memory(program_, semantics_, plan).at_rest_bytes) {
+        predictor_.worst(*other).state_bytes <= predictor_.worst(plan).state_bytes) {
       return other;
     }
     return plan;
@@ -248,7 +248,7 @@ class Searcher {
     return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1024.0 * 1024 * 1024));
   }
 
-  std::int64_t peak(const Plan& plan) const { return worker_memory(program_, semantics_, plan).peak_bytes; }
+  std::int64_t peak(const Plan& plan) const { return predictor_.worst(plan).peak_bytes; }
 
   enum class Unit : std::uint8_t { kBytes, kSeconds };
 
@@ -422,6 +422,7 @@ class Searcher {
   Coarsening coarsening_;
   Alignment alignment_;
   LevelCosts costs_;
+  MemoryPredictor predictor_;
   static constexpr double kHighestPrice = 1e-6;  // seconds a byte: memory is all that counts
 
   Link default_link_;

@@ -24,6 +24,7 @@
 #include "base/check.h"
 #include "graph/verify.h"
 #include "runtime/arena.h"
+#include "runtime/exchange.h"
 #include "runtime/kernels.h"
 #include "runtime/passes/passes.h"
 #include "runtime/passes/peak_memory.h"
@@ -60,6 +61,7 @@ struct Executor::Impl {
   std::int64_t predicted_peak_bytes = 0;
   std::size_t step_bytes = 0;
   Registers registers;
+  Movement movement;
   std::vector<Kernel> kernels;
   std::vector<std::vector<ValueId>> releases;       // by node: values nobody reads later
   std::vector<graph::StateOutput> copied_state;     // new state that no update has put in place
@@ -74,6 +76,7 @@ struct Executor::Impl {
 
   ~Impl() {
     kernels.clear();  // one that failed still holds its arguments
+    movement.staged.clear();
     registers.clear();
     if (arena) forget_arena(*arena);
   }
@@ -147,7 +150,7 @@ Result<void> Executor::Impl::bind() {
   }
   kernels.reserve(compiled.nodes.size());
   for (NodeId id = 0; id < count; ++id) {
-    TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind_node(compiled, compiled.node(id)));
+    TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind_node(compiled, compiled.node(id), movement));
     kernels.push_back(std::move(kernel));
   }
   return {};
@@ -225,6 +228,8 @@ Result<std::unique_ptr<Executor>> Executor::create(graph::Program program, const
   impl->options = options;
   impl->compiled = prepare(program, options.fuse);
   impl->program = std::move(program);
+  impl->movement.exchange = options.exchange;
+  if (options.exchange != nullptr) TESSER_RETURN_IF_ERROR(options.exchange->prepare(impl->compiled));
   for (const ValueId id : impl->program.inputs) impl->inputs.emplace(impl->program.value(id).name, id);
   for (const auto& result : impl->compiled.results) impl->results.emplace(result.name, result.value);
   try {
@@ -343,6 +348,11 @@ Result<void> Executor::read_result(const std::string& name, const MutableTensorV
     return invalid_input("result '" + name + "' is " + std::string(dtype_name(value.dtype)) + " of shape " +
                          c10::str(at::IntArrayRef(value.shape)) + " after a run");
   }
+  if (tensor.sizes() != at::IntArrayRef(value.shape) || tensor.scalar_type() != scalar_type(value.dtype)) {
+    return failed((value.producer == kNone ? "'" + name + "'" : describe(impl_->compiled.node(value.producer))) +
+                  ": the kernel made " + c10::toString(tensor.scalar_type()) + " of shape " + c10::str(tensor.sizes()) +
+                  ", the program says " + type_text(value.dtype, value.shape));
+  }
   const c10::InferenceMode guard;
   at::from_blob(target.data, target.shape, tensor.options()).copy_(tensor);
   return {};
@@ -378,6 +388,7 @@ MemoryReport Executor::memory() const {
   MemoryReport report;
   report.state_bytes = impl_->state_bytes;
   report.predicted_peak_bytes = impl_->predicted_peak_bytes;
+  if (impl_->movement.exchange != nullptr) report.exchange_bytes = impl_->movement.exchange->buffer_bytes();
   report.arena_bytes = impl_->step_bytes == 0 ? 0 : impl_->state_bytes + static_cast<std::int64_t>(impl_->step_bytes);
   for (const std::int64_t bytes : impl_->node_scratch()) report.scratch_bytes = std::max(report.scratch_bytes, bytes);
   report.unplanned_allocations = impl_->script.unplanned_allocations();

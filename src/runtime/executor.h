@@ -20,12 +20,16 @@
 
 namespace tesser::runtime {
 
+class Exchange;
+
 struct ExecutorOptions {
   int threads = 0;         // 0: all processors this process may use
   bool check_nan = false;  // stop at the first operator whose result holds a NaN
   bool fuse = true;        // run elementwise chains without writing their intermediates; same numbers
   bool choose_layout = true;
   bool profile = false;  // measure each operator's time
+  Exchange* exchange =
+      nullptr;  // of one worker's lowered program: how it reaches the others; must outlive the executor
 };
 
 // Time that the nodes of one operator took.
@@ -40,6 +44,7 @@ struct OperatorTime {
 struct MemoryReport {
   std::int64_t state_bytes = 0;           // parameters, optimizer state, buffers, constants, batch
   std::int64_t predicted_peak_bytes = 0;  // before the first run: state and arena, from the program alone
+  std::int64_t exchange_bytes = 0;        // buffers into which other workers write
   std::int64_t arena_bytes = 0;           // state and planned arena as laid out after tracing; 0 before the first run
   std::int64_t scratch_bytes = 0;         // most that one node's kernel took for itself while it ran; part of the arena
   std::int64_t unplanned_allocations = 0;  // storage allocations of the last step that did not come from the arena

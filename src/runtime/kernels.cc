@@ -274,7 +274,9 @@ Result<Kernel> bind_aten_operator(const Program& program, const Node& node) {
   return Kernel([call](Registers& registers) { (*call)(registers); });
 }
 
-Result<Kernel> bind_node(const Program& program, const Node& node) {
+Result<Kernel> bind_node(const Program& program, const Node& node, Movement& movement) {
+  TESSER_ASSIGN_OR_RETURN(Kernel moving, bind_movement(program, node, movement));
+  if (moving) return moving;
   for (const auto bind :
        {&bind_fused_operator, &bind_view, &bind_matrix_product, &bind_batch_norm, &bind_batch_norm_part,
         &bind_random_operator, &bind_recurrent_cell, &bind_update, &bind_aten_operator}) {

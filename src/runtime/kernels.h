@@ -5,7 +5,9 @@
 // once, when it is bound.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,14 @@ namespace tesser::runtime {
 using Registers = std::vector<at::Tensor>;
 using Kernel = std::function<void(Registers&)>;
 
+class Exchange;
+
+// What nodes that move tensors between workers share; it must outlive their kernels.
+struct Movement {
+  Exchange* exchange = nullptr;                         // none: the program runs alone
+  std::unordered_map<std::int64_t, at::Tensor> staged;  // by transfer: a copy that is being sent
+};
+
 // The tensor of a value; an undefined one for kNone, which stands for an optional argument that is not given.
 inline at::Tensor read(const Registers& registers, graph::ValueId id) {
   return id == graph::kNone ? at::Tensor() : registers[static_cast<std::size_t>(id)];
@@ -30,7 +40,7 @@ inline void write(Registers& registers, graph::ValueId id, at::Tensor tensor) {
 
 // Binds one node. kInvalidInput names the node and what is wrong: unknown operator, arguments that do not fit its
 // schema, wrong number of results. Kernels throw c10::Error; the executor turns that into a Result.
-Result<Kernel> bind_node(const graph::Program& program, const graph::Node& node);
+Result<Kernel> bind_node(const graph::Program& program, const graph::Node& node, Movement& movement);
 
 // Parts of bind_node, each for its own kind of operator; an empty Kernel means "not mine".
 Result<Kernel> bind_aten_operator(const graph::Program& program,
@@ -42,6 +52,7 @@ Result<Kernel> bind_batch_norm_part(const graph::Program& program, const graph::
 Result<Kernel> bind_random_operator(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_recurrent_cell(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_update(const graph::Program& program, const graph::Node& node);
+Result<Kernel> bind_movement(const graph::Program& program, const graph::Node& node, Movement& movement);
 Result<Kernel> bind_fused_operator(const graph::Program& program, const graph::Node& node);
 
 at::ScalarType scalar_type(DType dtype);

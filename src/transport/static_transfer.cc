@@ -179,16 +179,20 @@ Outcome<bool> StaticSender::can_send() {
 }
 
 Outcome<bool> StaticSender::try_send(const MemoryRegion& from, const Strided& source, Completion& completion) {
+  return try_send(from.span(), source, completion);
+}
+
+Outcome<bool> StaticSender::try_send(std::span<const std::byte> from, const Strided& source, Completion& completion) {
   TESSER_TRANSPORT_ASSIGN(const bool granted, can_send());
   if (!granted) {
     return false;
   }
   const auto end = source.checked_end();
-  if (!end || *end > from.bytes() || source.bytes() != end_.other().layout.bytes()) {
-    return failure(
-        FailureKind::kInvalidArgument, end_.peer(),
-        fmt::format("transfer '{}' to {} has {} bytes; the source has {} up to {} of a region of {}", end_.own().name,
-                    end_.peer(), end_.other().layout.bytes(), source.bytes(), end.value_or(0), from.bytes()));
+  if (!end || *end > from.size() || source.bytes() != end_.other().layout.bytes()) {
+    return failure(FailureKind::kInvalidArgument, end_.peer(),
+                   fmt::format("transfer '{}' to {} has {} bytes; the source has {} up to {} of {} bytes of memory",
+                               end_.own().name, end_.peer(), end_.other().layout.bytes(), source.bytes(),
+                               end.value_or(0), from.size()));
   }
   TESSER_TRANSPORT_RETURN_IF_FAILED(end_.channel().write_and_notify(from.data(), source, *target_, end_.other().layout,
                                                                     end_.other().signal, end_.next_signal(sequence_),

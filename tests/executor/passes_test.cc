@@ -64,6 +64,18 @@ TEST(ScheduleUpdates, RunsAnUpdateAfterItsGradientAndTheLastReader) {
   EXPECT_TRUE(graph::verify(program).has_value());
 }
 
+// `wt` shares w's memory: an update of w before its reader `dx` would give dx the new weights.
+TEST(ScheduleUpdates, WaitsForReadersOfViewsOfTheState) {
+  const auto program = schedule_updates(step_program(
+      kInputs,
+      node("a", "aten::mm", R"("%x","%w")") + "," + node("loss", "aten::sum", R"("%a")", "forward", "[]") + "," +
+          node("wt", "aten::t", R"("%w")", "backward") + "," + node("gw", "aten::mm", R"("%x","%a")", "backward") +
+          "," + node("dx", "aten::mm", R"("%gw","%wt")", "backward") + "," +
+          node("gv", "aten::mm", R"("%dx","%dx")", "backward") + "," + update("w", "gw") + "," + update("v", "gv"),
+      outputs()));
+  EXPECT_EQ(names(program), (std::vector<std::string>{"a", "loss", "wt", "gw", "dx", "update/w", "gv", "update/v"}));
+}
+
 TEST(FuseElementwise, JoinsAChainWithBroadcastNumbersAndKeptIntermediates) {
   const auto program = fuse_elementwise(step_program(
       kInputs,

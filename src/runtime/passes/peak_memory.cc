@@ -53,7 +53,12 @@ std::int64_t kernel_scratch_bytes(const graph::Program& program, const graph::No
 
 memory::MemoryPrediction predict_step_memory(const graph::Program& prepared) {
   memory::MemoryPrediction prediction = memory::predict(prepared);
-  std::vector<memory::Block> blocks = memory::arena_blocks(memory::analyze_liveness(prepared));
+  memory::Liveness liveness = memory::analyze_liveness(prepared);
+  std::erase_if(liveness.storages, [&](const memory::Storage& storage) {
+    const graph::NodeId producer = prepared.value(storage.owner).producer;  // buffers of an exchange lie elsewhere
+    return producer != graph::kNone && prepared.node(producer).op == "tesser::open";
+  });
+  std::vector<memory::Block> blocks = memory::arena_blocks(liveness);
   for (graph::NodeId id = 0; id < static_cast<graph::NodeId>(prepared.nodes.size()); ++id) {
     const std::int64_t bytes = kernel_scratch_bytes(prepared, prepared.node(id));
     if (bytes > 0) blocks.push_back({bytes, id, id, memory::kArenaAlignment});
