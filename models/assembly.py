@@ -24,8 +24,8 @@ class Field:
     """One named tensor of a sample: its shape and dtype, and how random samples of it are drawn.
 
     kind: ``normal`` (standard normal numbers), ``index`` (integers from 0 up to ``high`` - 1), ``masked_index``
-    (indices of which about six in seven are IGNORED, at least one in each sample kept) or ``prefix`` (true up to a
-    random length).
+    (indices of which about six in seven are IGNORED, the last of each sample never), ``prefix`` (true up to a
+    random length) or ``prefix_ones`` (the same as integers, as tokenizers give it).
     """
 
     shape: tuple[int, ...]
@@ -40,13 +40,13 @@ class Field:
         size = (samples, *self.shape)
         if self.kind == "normal":
             return torch.randn(size, generator=generator)
-        if self.kind == "prefix":
+        if self.kind in ("prefix", "prefix_ones"):
             length = torch.randint(self.shape[-1] // 2, self.shape[-1] + 1, (*size[:-1], 1), generator=generator)
-            return torch.arange(self.shape[-1]) < length
+            return (torch.arange(self.shape[-1]) < length).to(self.dtype)
         drawn = torch.randint(self.high, size, generator=generator)
         if self.kind == "masked_index":
             ignored = torch.rand(size, generator=generator) < 6 / 7
-            ignored[..., 0] = False
+            ignored[..., -1] = False
             drawn[ignored] = IGNORED
         return drawn
 

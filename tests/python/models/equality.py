@@ -75,25 +75,31 @@ def train_with_interpreter(program: Path, step: tesser.Step, samples: Mapping[st
     return Run(result.losses, state)
 
 
-def train_with_tesser(program: Path, data: Path, checkpoint: Path, threads: int = 1, steps: int = STEPS) -> Run:
-    """The tesser command: train with a checkpoint at the end, and export."""
+def train_with_tesser(
+    program: Path, data: Path, checkpoint: Path, threads: int = 1, steps: int = STEPS, scratch_foreseen: bool = True
+) -> Run:
+    """The tesser command: train with a checkpoint at the end, and export. `scratch_foreseen` is whether its prediction
+    of memory covers what kernels take for themselves."""
     command = [binary(), "train", program, "--data", data, "--steps", steps, "--no-shuffle", "--seed", SEED]
     lines = _output_of(
         [*command, "--threads", threads, "--json", "--checkpoint", checkpoint, "--every", steps]
     ).splitlines()
     events = [json.loads(line) for line in lines]
-    _check_memory(events[-1])
+    _check_memory(events[-1], scratch_foreseen)
     losses = [event["loss"] for event in events if event["event"] == "step"]
     weights = checkpoint.parent / f"{checkpoint.name}.safetensors"
     _output_of([binary(), "export", checkpoint, "-o", weights])
     return Run(losses, load_file(weights))
 
 
-def _check_memory(end: dict) -> None:
+def _check_memory(end: dict, scratch_foreseen: bool) -> None:
     """After the first step no storage comes from outside the plan, and its peak is what was foreseen."""
     assert end["unplanned_allocations"] == 0
     foreseen, measured = end["predicted_peak_bytes"], end["peak_bytes"]
-    assert abs(foreseen - measured) <= 0.05 * measured, f"{foreseen} bytes foreseen, {measured} measured"
+    most = foreseen if scratch_foreseen else foreseen + end["scratch_bytes"]
+    assert foreseen - 0.05 * measured <= measured <= most + 0.05 * measured, (
+        f"{foreseen} bytes foreseen, {measured} measured"
+    )
 
 
 def _output_of(command: list[object]) -> str:
