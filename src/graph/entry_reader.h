@@ -1,4 +1,4 @@
-// Strict access to the keys of one JSON object. Internal to this folder.
+// Strict access to the keys of one JSON object, for the readers of programs and of files that speak of programs.
 #pragma once
 
 #include <optional>
