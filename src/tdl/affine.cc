@@ -46,6 +46,7 @@ AffineIndex affine_variable(int variable) {
 
 AffineIndex affine_scaled(const AffineIndex& form, std::int64_t factor, Binding& binding) {
   AffineIndex scaled;
+  scaled.computed = true;
   if (factor == 0) {
     return scaled;
   }
@@ -67,6 +68,7 @@ AffineIndex affine_combined(Operation operation, const AffineIndex& a, const Aff
     case Operation::kSubtract: {
       const AffineIndex& other = operation == Operation::kAdd ? b : affine_scaled(b, -1, binding);
       AffineIndex sum = a;
+      sum.computed = true;
       if (a.divisor != 1 || b.divisor != 1) {
         // (x / d) + n = (x + n * d) / d for integers n.
         if (b.divisor != 1 || !b.coefficients.empty()) {
@@ -106,6 +108,7 @@ AffineIndex affine_combined(Operation operation, const AffineIndex& a, const Aff
         return {};
       }
       AffineIndex quotient = a;
+      quotient.computed = true;
       if (a.coefficients.empty()) {
         quotient.constant = floor_divided(a.constant, b.constant);
         return quotient;
@@ -117,7 +120,7 @@ AffineIndex affine_combined(Operation operation, const AffineIndex& a, const Aff
 }
 
 int lone_variable(const AffineIndex& form) {
-  const bool lone = form.constant == 0 && form.divisor == 1 && form.coefficients.size() == 1 &&
+  const bool lone = !form.computed && form.constant == 0 && form.divisor == 1 && form.coefficients.size() == 1 &&
                     form.coefficients.front().second == 1 && form.coefficients.front().first != kOffsetVariable;
   return lone ? form.coefficients.front().first : -1;
 }

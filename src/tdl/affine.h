@@ -11,7 +11,7 @@ AffineIndex affine_variable(int variable);
 AffineIndex affine_scaled(const AffineIndex& form, std::int64_t factor, Binding& binding);
 AffineIndex affine_combined(Operation operation, const AffineIndex& a, const AffineIndex& b, Binding& binding);
 
-// The variable that the form is, and nothing else; -1 when it is anything more.
+// The variable that the form is as it was written, and nothing else; -1 when it is anything more.
 int lone_variable(const AffineIndex& form);
 bool same(const AffineIndex& a, const AffineIndex& b);
 

@@ -52,6 +52,7 @@ class Analysis {
   bool splits_reads(int variable) const;
   void check_overflow();
   void elementwise();
+  void find_needed();
   void finish();
 
   std::int64_t extent(int variable) const { return state_->variables[static_cast<std::size_t>(variable)].extent; }

@@ -374,6 +374,46 @@ void Analysis::check_overflow() {
   std::for_each(state_->results.begin(), state_->results.end(), check);
 }
 
+// An operand that no equation reads and that the local call leaves out, because it says a shape and nothing else, is not
+// needed.
+void Analysis::find_needed() {
+  const auto asks_for_part = [](const auto& self, const Expression& expression) -> bool {
+    const bool local = expression.kind == Expression::Kind::kCall &&
+                       static_cast<Function>(expression.id) >= Function::kLocalShape &&
+                       static_cast<Function>(expression.id) <= Function::kPadded;
+    return local || std::any_of(expression.children.begin(), expression.children.end(),
+                                [&](const Expression& child) { return self(self, child); });
+  };
+  const LocalClause* chosen = nullptr;
+  for (const LocalClause& clause : description_.locals) {
+    if (clause.condition && asks_for_part(asks_for_part, *clause.condition)) {
+      return;  // which clause is meant is not known before there is a part
+    }
+    if (!clause.condition || binding_.holds(*clause.condition)) {
+      chosen = &clause;
+      break;
+    }
+  }
+  if (chosen == nullptr || binding_.failed()) {
+    return;
+  }
+  for (std::size_t p = 0; p < description_.parameters.size(); ++p) {
+    const auto names = [p](const Expression& argument) {
+      const bool call = argument.kind == Expression::Kind::kCall && !argument.children.empty();
+      const Expression& named = call ? argument.children.front() : argument;
+      return (named.kind == Expression::Kind::kAttribute || named.kind == Expression::Kind::kTensor) &&
+             named.id == static_cast<int>(p);
+    };
+    if (std::any_of(chosen->arguments.begin(), chosen->arguments.end(), names)) {
+      continue;
+    }
+    for (const TensorUse& use : binding_.tensors_of_parameter(static_cast<int>(p))) {
+      OperandUse& operand = state_->operands[static_cast<std::size_t>(use.operand)];
+      operand.needed = !operand.accesses.empty();
+    }
+  }
+}
+
 // Equal accesses of an operand count once, and every dimension with one form gets it for tables and alignment.
 void Analysis::finish() {
   for (std::size_t o = 0; o < state_->operands.size(); ++o) {
@@ -439,6 +479,7 @@ bool Analysis::run(NodeState& state) {
       state.pack_lengths.push_back(binding_.length(static_cast<int>(v)));
     }
     check_overflow();
+    find_needed();
   }
   finish();
   state.described = true;

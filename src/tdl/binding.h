@@ -70,6 +70,7 @@ class Binding {
     int pack = -1;  // whose length is not known yet and adds to `constant`
     std::int64_t constant = 1;
     bool list = false;
+    bool spread = false;  // a list of one that goes with any other
   };
   Length length_of(const Expression& expression);
   void set_length(int variable, std::int64_t length);

@@ -290,6 +290,13 @@ Evaluated Binding::evaluate_call(const Expression& expression) {
     }
     case Function::kExists:
       return of_truth(!tensors_of_parameter(children[0].id).empty());
+    case Function::kGiven: {
+      std::vector<std::int64_t> places;
+      for (const TensorUse& use : tensors_of_parameter(children[0].id)) {
+        places.push_back(static_cast<std::int64_t>(use.element));
+      }
+      return of_integers(std::move(places));
+    }
     case Function::kWanted:
       if (children[0].kind != Kind::kResult) {
         fail("wanted() asks for a result");
@@ -385,11 +392,19 @@ Binding::Length Binding::length_of(const Expression& expression) {
     case Kind::kBinary: {
       const Length a = length_of(expression.children[0]);
       const Length b = length_of(expression.children[1]);
-      if (a.pack >= 0 || !b.list) {
-        return a;
+      if (!b.list || b.spread) {
+        return a.list ? a : b;
       }
-      if (b.pack >= 0 || !a.list || a.constant == 1) {
+      if (!a.list || a.spread) {
         return b;
+      }
+      // Two lists have one length.
+      if (a.pack >= 0 && b.pack < 0) {
+        set_length(a.pack, b.constant - a.constant);
+        return b;
+      }
+      if (b.pack >= 0 && a.pack < 0) {
+        set_length(b.pack, a.constant - b.constant);
       }
       return a;
     }
@@ -445,6 +460,7 @@ Binding::Length Binding::length_of(const Expression& expression) {
         }
         case Function::kShape:
         case Function::kSizes:
+        case Function::kGiven:
         case Function::kLocalShape:
         case Function::kLocalSizes:
         case Function::kBegin:
@@ -456,8 +472,18 @@ Binding::Length Binding::length_of(const Expression& expression) {
       }
       break;
     }
-    case Kind::kList:
-      return {-1, static_cast<std::int64_t>(expression.children.size()), true};
+    case Kind::kList: {
+      Length list{-1, 0, true};
+      for (const Expression& child : expression.children) {
+        const Length length = length_of(child);
+        if (length.pack >= 0 && list.pack >= 0) {
+          fail("a list holds two packs whose lengths are not known");
+        }
+        list.pack = std::max(list.pack, length.pack);
+        list.constant += length.constant;
+      }
+      return list;
+    }
     case Kind::kLiteral:
     case Kind::kElement:
       return {};
@@ -466,7 +492,7 @@ Binding::Length Binding::length_of(const Expression& expression) {
   }
   bool is_list = false;
   const std::vector<AffineIndex> forms = index_forms(expression, &is_list);
-  return {-1, is_list ? static_cast<std::int64_t>(forms.size()) : 1, is_list};
+  return {-1, is_list ? static_cast<std::int64_t>(forms.size()) : 1, is_list, is_list && forms.size() == 1};
 }
 
 }  // namespace tesser::tdl

@@ -32,6 +32,7 @@ enum class Function : std::uint8_t {
   kOffset,
   kSizes,
   kExists,
+  kGiven,
   kWanted,
   kLocalShape,
   kLocalSizes,

@@ -25,6 +25,7 @@ constexpr FunctionName kFunctions[] = {
     {"offset", Function::kOffset, 1, 1, First::kTensor, false, "a list of tensors"},
     {"sizes", Function::kSizes, 2, 2, First::kTensor, false, "a list of tensors and a dimension"},
     {"exists", Function::kExists, 1, 1, First::kParameter, false, "an argument"},
+    {"given", Function::kGiven, 1, 1, First::kParameter, false, "a list of tensors"},
     {"wanted", Function::kWanted, 1, 1, First::kTensor, false, "a result"},
     {"local_shape", Function::kLocalShape, 1, 1, First::kTensor, true, "a tensor"},
     {"local_sizes", Function::kLocalSizes, 2, 2, First::kTensor, true, "a list of tensors and a dimension"},

@@ -59,6 +59,20 @@ void Lexer::new_line() {
   line_begin_ = at_;
 }
 
+// No clause begins so: the line goes on with the one before.
+bool Lexer::continues_line() const {
+  if (at_ == line_begin_) {
+    return false;
+  }
+  for (const std::string_view word : {"from", "if", "and", "or"}) {
+    const std::size_t end = at_ + word.size();
+    if (text_.substr(at_, word.size()) == word && (end >= text_.size() || !continues_name(text_[end]))) {
+      return true;
+    }
+  }
+  return std::string_view("+-*/").find(text_[at_]) != std::string_view::npos;
+}
+
 bool Lexer::skip_blank() {
   bool ended = false;
   while (at_ < text_.size()) {
@@ -130,7 +144,7 @@ Token Lexer::next() {
   if (at_ >= text_.size()) {
     return token;
   }
-  if ((ended && open_ == 0 && !continues_) || at_start_) {
+  if ((ended && open_ == 0 && !continues_ && !continues_line()) || at_start_) {
     at_start_ = false;
     token.kind = Token::Kind::kNewline;
     token.indented = at_ > line_begin_;

@@ -35,8 +35,8 @@ struct Token {
 std::string token_text(const Token& token);  // for messages: "'('", "the end of the line"
 bool is_reserved_word(std::string_view name);
 
-// Gives one token after another. A line goes on in the next one inside brackets and after an operator, comma or open
-// bracket; "#" begins a comment.
+// Gives one token after another. A line goes on in the next one inside brackets, after an operator, comma or open
+// bracket, and where the next one begins with an operator, from, if, and, or; "#" begins a comment.
 class Lexer {
  public:
   explicit Lexer(std::string_view text) : text_(text) {}
@@ -47,6 +47,7 @@ class Lexer {
 
  private:
   bool skip_blank();  // whether a line ended
+  bool continues_line() const;
   Token symbol_or_bad(std::size_t begin, const Position& position);
   Position here() const { return {line_, static_cast<int>(at_ - line_begin_) + 1}; }
   char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }

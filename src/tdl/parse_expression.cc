@@ -228,7 +228,9 @@ Expression Parser::parse_primary(Mode mode) {
     expression.name = "null";
     return expression;
   }
-  if (token_.kind == Token::Kind::kName && !is_reserved_word(token_.text)) {
+  // where() of elements is a function like any other.
+  const bool function = mode == Mode::kElements && token_.is("where");
+  if (token_.kind == Token::Kind::kName && (function || !is_reserved_word(token_.text))) {
     return parse_named(mode);
   }
   fail_expected(mode == Mode::kElements ? "an expression" : "an index or attribute");

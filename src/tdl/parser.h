@@ -57,6 +57,7 @@ class Parser {
   std::string text_since(std::size_t offset) const;
 
   void parse_elementwise(std::vector<std::shared_ptr<const Description>>& descriptions);
+  CheckClause parse_example_call();
   void parse_description(std::vector<std::shared_ptr<const Description>>& descriptions);
   void parse_head(Description& description);
   void parse_clause(Description& description);

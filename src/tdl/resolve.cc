@@ -31,6 +31,7 @@ class Resolver {
     }
   }
   void find_tensors(const Expression& expression);
+  int find_variable(const std::string& name, bool pack) const;
   int variable(const Expression& expression, bool whole);
   void resolve(Expression& expression, Place place);
   void resolve_name(Expression& expression, Place place);
@@ -76,18 +77,23 @@ void Resolver::find_tensors(const Expression& expression) {
   }
 }
 
+int Resolver::find_variable(const std::string& name, bool pack) const {
+  for (std::size_t v = 0; v < description_.variables.size(); ++v) {
+    if (description_.variables[v].name == name && description_.variables[v].pack == pack) {
+      return static_cast<int>(v);
+    }
+  }
+  return -1;
+}
+
+// A variable and a pack of the same name have nothing to do with each other.
 int Resolver::variable(const Expression& expression, bool whole) {
-  int id = find_name(description_.variables, expression.name);
+  int id = find_variable(expression.name, expression.pack);
   if (id < 0) {
     id = static_cast<int>(description_.variables.size());
-    description_.variables.push_back({expression.name, expression.pack, whole});
+    description_.variables.push_back({expression.name, expression.pack, false});
   }
   VariableName& variable = description_.variables[static_cast<std::size_t>(id)];
-  if (variable.pack != expression.pack) {
-    fail(expression.position, "'" + expression.name +
-                                  (variable.pack ? "' is a pack: write " + expression.name + "..."
-                                                 : "' is no pack elsewhere: this one needs another name"));
-  }
   variable.whole = variable.whole || whole;
   return id;
 }
@@ -180,10 +186,13 @@ void Resolver::resolve_call(Expression& expression, Place place) {
     } else if (c == 0 && function->first == FirstArgument::kParameter) {
       resolve_tensor(child, false);
     } else if (c == 0 && function->first == FirstArgument::kVariable) {
-      if (child.kind != Kind::kVariable || find_name(description_.variables, child.name) < 0) {
+      // A pack may be named with or without its dots.
+      if (child.kind == Kind::kVariable) {
+        child.id = find_variable(child.name, child.pack);
+        child.id = child.id < 0 && !child.pack ? find_variable(child.name, true) : child.id;
+      }
+      if (child.id < 0) {
         fail(child.position, "expected the name of a variable of the equations");
-      } else {
-        child.id = variable(child, false);
       }
     } else {
       resolve(child, place == Place::kElements && c > 0 ? Place::kElements : place);
@@ -208,6 +217,14 @@ void Resolver::resolve(Expression& expression, Place place) {
       for (Expression& child : expression.children) {
         resolve(child, Place::kIndex);
       }
+      return;
+    case Kind::kIsNull:
+      // Of a tensor, too: whether it was given.
+      if (find_name(description_.parameters, expression.children.front().name) >= 0) {
+        resolve_tensor(expression.children.front(), false);
+        return;
+      }
+      resolve(expression.children.front(), place);
       return;
     case Kind::kReduction:
       for (std::size_t c = 1; c < expression.children.size(); ++c) {
@@ -355,8 +372,9 @@ std::optional<Defect> Resolver::run() {
     }
   }
   for (Extent& extent : description_.extents) {
-    if (!defect_ && find_name(description_.variables, extent.variable.name) < 0) {
-      fail(extent.variable.position, "no equation has a variable '" + extent.variable.name + "'");
+    if (!defect_ && find_variable(extent.variable.name, extent.variable.pack) < 0) {
+      fail(extent.variable.position,
+           "no equation has a variable '" + extent.variable.name + (extent.variable.pack ? "...'" : "'"));
     }
     if (!defect_) {
       extent.variable.id = variable(extent.variable, false);

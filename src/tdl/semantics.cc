@@ -73,7 +73,7 @@ Region NodeSemantics::operand_region(std::size_t operand, const Box& box) const 
   }
   const OperandUse& use = state_->operands[operand];
   if (use.accesses.empty()) {
-    return whole(shape);
+    return use.needed ? whole(shape) : Region(shape.size());
   }
   Region hull = region_of(use.accesses.front(), box);
   for (std::size_t a = 1; a < use.accesses.size(); ++a) {

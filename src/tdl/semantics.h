@@ -36,6 +36,7 @@ struct AffineIndex {
   std::int64_t constant = 0;
   std::vector<std::pair<int, std::int64_t>> coefficients;  // variable, coefficient (never 0); at most one a variable
   std::int64_t divisor = 1;
+  bool computed = false;  // by arithmetic, even if one variable is all that is left: j - start where start is 0
 };
 
 // The semantics of one node at its shapes and attributes.
@@ -51,7 +52,7 @@ class NodeSemantics {
   Box whole_box() const;
 
   // What a part reads of an operand: unclipped, with the rank of the operand. An operand that no equation accesses is
-  // read whole. When an operand is accessed several times, the hull.
+  // read whole, or not at all when the local call leaves it out. When an operand is accessed several times, the hull.
   Region operand_region(std::size_t operand, const Box& box) const;
   // The part's rectangle of a result: for outcomes other than concatenate the others' variables decide.
   Region result_region(std::size_t result, const Box& box) const;

@@ -17,6 +17,7 @@ struct OperandUse {
   std::vector<AccessIndex> accesses;  // distinct
   // Of each place where it is read: the variables that make it zero when the box does not begin at 0 in one of them.
   std::vector<std::vector<int>> zero_variables;
+  bool needed = true;  // false: no equation reads it and the local call leaves it out
 };
 
 struct NodeSemantics::State {

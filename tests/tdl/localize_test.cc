@@ -7,7 +7,7 @@ namespace tesser::tdl {
 namespace {
 
 LocalCall localized(const NodeBuilder& node, const NodeSemantics& semantics, const Box& box,
-                    const Catalogue& catalogue = Catalogue::shipped()) {
+                    const Catalogue& catalogue = core()) {
   const Result<LocalCall> call = localize(node.program(), node.node(), semantics, catalogue, box);
   EXPECT_TRUE(call.has_value()) << call.error().message;
   return *call;

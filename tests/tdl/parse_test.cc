@@ -36,7 +36,8 @@ const Malformed kMalformed[] = {
     {"aten::f(x) -> y:\n    y[i] = sum[i](x[i])\n",
      "my.tdl:2:16: 'i' stands in the result's index or is bound already"},
     {"aten::f(x) -> y:\n    y[i] = x[i] + f(x)\n", "my.tdl:2:21: 'x' is a tensor: give it indices, as in x[i]"},
-    {"aten::f(x) -> y:\n    y[i...] = x[i]\n", "my.tdl:2:17: 'i' is a pack: write i..."},
+    {"aten::f(x) -> y:\n    y[i...] = x[i]\n",
+     "my.tdl:2:17: 'i' stands neither in the result's index nor in a reduction around it"},
     {"aten::f(x) -> y:\n", "my.tdl:1:1: aten::f has no equation"},
     {"aten::f(x) -> y\n    y[i] = x[i]\n", "my.tdl:1:16: expected ':' after the results, found the end of the line"},
     {"aten::f(x, x) -> y:\n    y[i] = x[i]\n", "my.tdl:1:12: 'x' is named twice"},
@@ -74,8 +75,9 @@ TEST(Parse, MarksThePlaceInTheLine) {
 TEST(Parse, LinesGoOnAfterOperatorsAndInBrackets) {
   Catalogue catalogue;
   const Result<void> added = catalogue.add(
-      "aten::f(x,\n    w = null) -> y:  # head\n    y[i] = sum[k](x[i, k] *\n        w[k])  # goes on\n"
-      "    where k <\n        3\n    check x in float, y = 1 $ anything\n\nelementwise aten::g\n    aten::h.out "
+      "aten::f(x,\n    w = null, x_is = true) -> y:  # head\n    y[i] = sum[k](x[i, k] *\n        w[k])  # goes on\n"
+      "        if w is null\n        and x_is or 1 == 2\n    where k <\n        3\n    check x in float, y = 1 $ "
+      "anything\n\nelementwise aten::g\n    aten::h.out "
       "aten::k\n",
       "my.tdl");
   ASSERT_TRUE(added.has_value()) << added.error().message;

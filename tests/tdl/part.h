@@ -11,7 +11,18 @@
 
 namespace tesser::tdl {
 
-inline NodeSemantics analyzed(const NodeBuilder& builder, const Catalogue& catalogue = Catalogue::shipped()) {
+// Plain descriptions of some operators, kept apart from the shipped ones, whose tests are those of `tesser tdl check`.
+inline const Catalogue& core() {
+  static const Catalogue catalogue = [] {
+    Catalogue filled;
+    const Result<void> added = filled.add_file(TESSER_SOURCE_DIR "/tests/tdl/core.tdl");
+    EXPECT_TRUE(added.has_value()) << added.error().message;
+    return filled;
+  }();
+  return catalogue;
+}
+
+inline NodeSemantics analyzed(const NodeBuilder& builder, const Catalogue& catalogue = core()) {
   const Result<NodeSemantics> semantics = analyze(builder.program(), builder.node(), catalogue);
   EXPECT_TRUE(semantics.has_value()) << semantics.error().message;
   return *semantics;

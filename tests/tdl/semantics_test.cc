@@ -230,6 +230,48 @@ TEST(Semantics, SlicesBeginAndStep) {
   EXPECT_EQ(operand_text(semantics, 0, part(semantics, {{"i.1", {1, 3}}})), "[0:3, 5:9]");
 }
 
+// The slice is shorter than what it was taken from, or has one element: neither is broadcast.
+TEST(Semantics, ArithmeticIsNoVariableAlone) {
+  const Catalogue catalogue = catalogue_of("aten::f(dy, start, step) -> dx:\n    dx[j] = dy[(j - start) / step]\n");
+  for (const std::int64_t size : {1, 5}) {
+    NodeBuilder f("aten::f");
+    f.tensor({size}).integer(0).integer(1).result({8});
+    const NodeSemantics semantics = analyzed(f, catalogue);
+    EXPECT_EQ(operand_text(semantics, 0, part(semantics, {{"j", {4, 8}}})), "[4:8]") << "unclipped";
+  }
+}
+
+TEST(Semantics, JoinedListsHaveOneLength) {
+  const Catalogue catalogue = catalogue_of(
+      "aten::pool(x, kernel, stride) -> y:\n    y[i..., p...] = f(x[i..., p... * stride + :k...])\n    where k... < "
+      "kernel\n");
+  NodeBuilder pool("aten::pool");
+  pool.tensor({2, 3, 9, 9}).integers({3, 2}).integers({2}).result({2, 3, 4, 4});
+  const NodeSemantics semantics = analyzed(pool, catalogue);
+  EXPECT_EQ(strategies_text(semantics), "i.0: concatenate; i.1: concatenate; p.0: concatenate; p.1: concatenate");
+  EXPECT_EQ(operand_text(semantics, 0, part(semantics, {{"p.0", {1, 3}}})), "[0:2, 0:3, 2:7, 0:8]");
+}
+
+TEST(Semantics, PlacesOfAListThatAreGiven) {
+  const Catalogue catalogue = catalogue_of(
+      "aten::index(x, indices[]) -> y:\n"
+      "    y[h, j..., k...] = picked(x[insert([h, k...], given(indices), :d...)], indices[j...])  if given(indices) == "
+      "[1]\n"
+      "    y[j..., k...] = picked(x[insert(k..., given(indices), :d...)], indices[j...])\n");
+  NodeBuilder index("aten::index");
+  index.list({{4, 5, 3}, {7}}).result({4, 7, 3});
+  graph::Node node = index.node();
+  const auto refs = std::get<std::vector<graph::ValueRef>>(node.args[0]);
+  node.args = {refs[0], std::vector<graph::ValueRef>{{graph::kNone}, refs[1]}};
+  const Result<NodeSemantics> semantics = analyze(index.program(), node, catalogue);
+  ASSERT_TRUE(semantics.has_value()) << semantics.error().message;
+  EXPECT_EQ(strategies_text(*semantics), "h: concatenate; j.0: concatenate; k.0: concatenate");
+  const Box box = part(*semantics, {{"h", {1, 3}}, {"k.0", {2, 3}}, {"j.0", {0, 4}}});
+  EXPECT_EQ(operand_text(*semantics, 0, box), "[1:3, 0:5, 2:3]");
+  EXPECT_EQ(operand_text(*semantics, 1, box), "[0:4]");
+  EXPECT_EQ(result_text(*semantics, 0, box), "[1:3, 0:4, 2:3]");
+}
+
 TEST(Semantics, TensorsOfAListLieBesideEachOther) {
   NodeBuilder cat("aten::cat");
   cat.list({{2, 3}, {2, 1}, {2, 4}}).integer(-1).result({2, 8});
@@ -339,15 +381,16 @@ TEST(Semantics, AnEquationThatDoesNotHoldLeavesTheNodeWithoutDescription) {
 TEST(Semantics, ADescriptionThatDoesNotFitIsAnError) {
   NodeBuilder mm("aten::mm");
   mm.tensor({6, 5}).tensor({4, 4}).result({6, 4});
-  const Result<NodeSemantics> semantics = analyze(mm.program(), mm.node(), Catalogue::shipped());
+  const Result<NodeSemantics> semantics = analyze(mm.program(), mm.node(), core());
   ASSERT_FALSE(semantics.has_value());
   EXPECT_EQ(semantics.error().code, ErrorCode::kInvalidInput);
   EXPECT_TRUE(semantics.error().message.starts_with(
-      "node 'node' (aten::mm): variable k has extent 5, and 'b' has 4 there; described in core.tdl:"))
+      "node 'node' (aten::mm): variable k has extent 5, and 'b' has 4 there; described in " TESSER_SOURCE_DIR
+      "/tests/tdl/core.tdl:"))
       << semantics.error().message;
   NodeBuilder rank("aten::mm");
   rank.tensor({6, 5, 1}).tensor({5, 4}).result({6, 4});
-  EXPECT_FALSE(analyze(rank.program(), rank.node(), Catalogue::shipped()).has_value());
+  EXPECT_FALSE(analyze(rank.program(), rank.node(), core()).has_value());
 }
 
 }  // namespace
