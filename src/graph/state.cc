@@ -20,9 +20,10 @@ Result<void> check_state(const Program& program, const SafetensorsFile& file) {
     if (entry == nullptr) {
       return invalid_input(file.path().string() + ": holds no " + value.name + ", which the program starts from");
     }
-    if (entry->dtype != value.dtype || entry->shape != value.shape) {
+    const Shape& shape = value.whole_shape.empty() ? value.shape : value.whole_shape;
+    if (entry->dtype != value.dtype || entry->shape != shape) {
       return invalid_input(file.path().string() + ": " + value.name + " is " + type_text(entry->dtype, entry->shape) +
-                           ", but the program needs " + type_text(value.dtype, value.shape));
+                           ", but the program needs " + type_text(value.dtype, shape));
     }
   }
   return {};

@@ -47,31 +47,99 @@ void remove_checkpoint(const Path& path, std::vector<std::string>& notes) {
   }
 }
 
-// The first value of each shard, and the number of values at the end.
-std::vector<std::size_t> shard_bounds(std::span<const TensorView> contents, std::int64_t largest) {
-  std::vector<std::size_t> bounds{0};
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    const auto size = static_cast<std::int64_t>(contents[i].bytes());
-    if (i > bounds.back() && bytes + size > largest) {
-      bounds.push_back(i);
-      bytes = 0;
-    }
-    bytes += size;
+// Writes the manifest and makes the directory durable; the bytes of all its files.
+Result<std::int64_t> write_manifest(const Path& directory, const Manifest& manifest) {
+  const std::string text = manifest_text(manifest);
+  TESSER_RETURN_IF_ERROR(write_file_atomically(directory / "manifest.json", text));
+  TESSER_RETURN_IF_ERROR(sync_directory(directory));
+  auto bytes = static_cast<std::int64_t>(text.size());
+  for (const ShardDescription& shard : manifest.shards) {
+    bytes += static_cast<std::int64_t>(shard.bytes);
   }
-  bounds.push_back(contents.size());
+  return bytes;
+}
+
+Result<std::int64_t> write_directory(const Path& directory, const CheckpointWriterOptions& options,
+                                     const CheckpointInfo& info, const std::vector<StateValue>& values,
+                                     std::span<const TensorView> contents) {
+  std::vector<std::int64_t> bytes;
+  for (const TensorView& content : contents) {
+    bytes.push_back(static_cast<std::int64_t>(content.bytes()));
+  }
+  const std::vector<std::size_t> bounds = shard_bounds(bytes, options.largest_shard_bytes);
+  Manifest manifest{info, values, {}, {}};
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
+    std::vector<NamedTensor> tensors;
+    for (std::size_t k = bounds[i]; k < bounds[i + 1]; ++k) {
+      tensors.push_back({values[k].name, contents[k]});
+      manifest.parts.push_back({k, i, whole_rectangle(values[k].shape)});
+    }
+    TESSER_ASSIGN_OR_RETURN(ShardDescription shard, write_shard(directory / shard_name(i, bounds.size() - 1), tensors));
+    manifest.shards.push_back(std::move(shard));
+  }
+  return write_manifest(directory, manifest);
+}
+
+// From `writing` to its final name, then without the older ones that need not stay.
+Result<CheckpointWritten> publish(const CheckpointLock& lock, const CheckpointWriterOptions& options, std::int64_t step,
+                                  const Path& writing, Result<std::int64_t> bytes) {
+  const Path path = lock.directory() / checkpoint_name(step);
+  std::error_code error;
+  if (bytes) {
+    std::filesystem::rename(writing, path, error);
+    if (error) {
+      bytes = tl::unexpected<Error>(file_error(path, "write", error.value()));
+    } else if (const Result<void> synced = sync_directory(lock.directory()); !synced) {
+      return tl::unexpected<Error>(synced.error());
+    }
+  }
+  if (!bytes) {
+    std::filesystem::remove_all(writing, error);
+    return failed(std::move(bytes.error().message));
+  }
+  CheckpointWritten written{step, path, *bytes, 0, {}, {}};
+  TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(lock.directory()));
+  int kept = 0;
+  for (const CheckpointEntry& entry : entries) {
+    if (entry.suffix.empty() && entry.step <= step && ++kept > options.keep) {
+      remove_checkpoint(entry.path, written.notes);
+    }
+  }
+  return written;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+std::string shard_name(std::size_t shard, std::size_t count) {
+  return fmt::format("state-{:05}-of-{:05}.safetensors", shard, count);
+}
+
+std::vector<std::size_t> shard_bounds(std::span<const std::int64_t> bytes, std::int64_t largest) {
+  std::vector<std::size_t> bounds{0};
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (i > bounds.back() && total + bytes[i] > largest) {
+      bounds.push_back(i);
+      total = 0;
+    }
+    total += bytes[i];
+  }
+  bounds.push_back(bytes.size());
   return bounds;
 }
 
-Result<ShardDescription> write_shard(const Path& path, std::span<const StateValue> values,
-                                     std::span<const TensorView> contents) {
+Result<ShardDescription> write_shard(const Path& path, std::span<const NamedTensor> tensors) {
   std::vector<SafetensorsEntry> entries;
-  for (const StateValue& value : values) {
-    entries.push_back({value.name, value.dtype, value.shape});
+  for (const NamedTensor& tensor : tensors) {
+    entries.push_back({tensor.name, tensor.content.dtype, tensor.content.shape});
   }
   TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(path, std::move(entries)));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    TESSER_RETURN_IF_ERROR(writer.write(values[i].name, contents[i]));
+  for (const NamedTensor& tensor : tensors) {
+    TESSER_RETURN_IF_ERROR(writer.write(tensor.name, tensor.content));
   }
   TESSER_RETURN_IF_ERROR(writer.commit());
   // The checksum is taken of the file and not on the way there, as the writer may order and pad the tensors.
@@ -80,31 +148,21 @@ Result<ShardDescription> write_shard(const Path& path, std::span<const StateValu
   return ShardDescription{path.filename().string(), bytes.size(), crc32c(bytes.data(), bytes.size())};
 }
 
-Result<std::int64_t> write_directory(const Path& directory, const CheckpointWriterOptions& options,
-                                     const CheckpointInfo& info, const std::vector<StateValue>& values,
-                                     std::span<const TensorView> contents) {
-  const std::vector<std::size_t> bounds = shard_bounds(contents, options.largest_shard_bytes);
-  const std::size_t shard_count = bounds.size() - 1;
-  std::vector<ShardDescription> shards;
-  std::vector<std::size_t> shard_of;
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < shard_count; ++i) {
-    const std::size_t count = bounds[i + 1] - bounds[i];
-    TESSER_ASSIGN_OR_RETURN(
-        ShardDescription shard,
-        write_shard(directory / fmt::format("state-{:05}-of-{:05}.safetensors", i, shard_count),
-                    std::span(values).subspan(bounds[i], count), contents.subspan(bounds[i], count)));
-    bytes += static_cast<std::int64_t>(shard.bytes);
-    shards.push_back(std::move(shard));
-    shard_of.insert(shard_of.end(), count, i);
-  }
-  const std::string manifest = manifest_text(info, values, shards, shard_of);
-  TESSER_RETURN_IF_ERROR(write_file_atomically(directory / "manifest.json", manifest));
-  TESSER_RETURN_IF_ERROR(sync_directory(directory));
-  return bytes + static_cast<std::int64_t>(manifest.size());
+Path unfinished_checkpoint(const Path& directory, std::int64_t step) {
+  return with_suffix(directory / checkpoint_name(step), ".writing");
 }
 
-}  // namespace
+Result<CheckpointWritten> complete_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options,
+                                              const Manifest& manifest) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t step = manifest.info.step;
+  const Path writing = unfinished_checkpoint(lock.directory(), step);
+  Result<CheckpointWritten> written = publish(lock, options, step, writing, write_manifest(writing, manifest));
+  if (written) {
+    written->seconds = seconds_since(begin);
+  }
+  return written;
+}
 
 CheckpointLock::CheckpointLock(Path directory, int descriptor)
     : directory_(std::move(directory)), descriptor_(descriptor) {}
@@ -185,41 +243,29 @@ Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const Che
                                            std::span<const TensorView> contents) {
   TESSER_CHECK(values.size() == contents.size() && options.keep >= 1, std::to_string(contents.size()) + " contents");
   const auto begin = std::chrono::steady_clock::now();
-  const Path path = lock.directory() / checkpoint_name(info.step);
-  const Path writing = with_suffix(path, ".writing");
+  const Path writing = unfinished_checkpoint(lock.directory(), info.step);
   std::error_code error;
   std::filesystem::remove_all(writing, error);
   if (!std::filesystem::create_directory(writing, error)) {
     return tl::unexpected<Error>(file_error(writing, "make", error.value()));
   }
-  Result<std::int64_t> bytes = write_directory(writing, options, info, values, contents);
-  if (bytes) {
-    std::filesystem::rename(writing, path, error);
-    if (error) {
-      bytes = tl::unexpected<Error>(file_error(path, "write", error.value()));
-    } else if (const Result<void> synced = sync_directory(lock.directory()); !synced) {
-      return tl::unexpected<Error>(synced.error());
-    }
+  Result<CheckpointWritten> written =
+      publish(lock, options, info.step, writing, write_directory(writing, options, info, values, contents));
+  if (written) {
+    written->seconds = seconds_since(begin);
   }
-  if (!bytes) {
-    std::filesystem::remove_all(writing, error);
-    return failed(std::move(bytes.error().message));
-  }
-  CheckpointWritten written{info.step, path, *bytes, 0, {}};
-  TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(lock.directory()));
-  int kept = 0;
-  for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix.empty() && entry.step <= info.step && ++kept > options.keep) {
-      remove_checkpoint(entry.path, written.notes);
-    }
-  }
-  written.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return written;
 }
 
 CheckpointWriter::CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options,
                                    std::vector<StateValue> values)
-    : lock_(lock), options_(options), values_(std::move(values)), thread_([this] { run(); }) {}
+    : CheckpointWriter(values,
+                       [&lock, options, values](const CheckpointInfo& info, std::span<const TensorView> contents) {
+                         return write_checkpoint(lock, options, info, values, contents);
+                       }) {}
+
+CheckpointWriter::CheckpointWriter(std::vector<StateValue> values, Write write)
+    : values_(std::move(values)), write_(std::move(write)), thread_([this] { run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
   {
@@ -277,7 +323,7 @@ void CheckpointWriter::run() {
     for (const MutableTensorView& view : staging_) {
       contents.push_back({view.dtype, view.shape, view.data});
     }
-    Result<CheckpointWritten> outcome = write_checkpoint(lock_, options_, info, values_, contents);
+    Result<CheckpointWritten> outcome = write_(info, contents);
     guard.lock();
     outcome_ = std::move(outcome);
     pending_.reset();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -51,7 +52,8 @@ struct CheckpointWritten {
   std::filesystem::path path;
   std::int64_t bytes = 0;
   double seconds = 0;
-  std::vector<std::string> notes;  // old checkpoints that could not be removed
+  std::vector<std::string> notes;        // old checkpoints that could not be removed
+  std::vector<ShardDescription> shards;  // of a writer that writes only part of a checkpoint
 };
 
 // Writes one checkpoint and removes older ones; blocks until it is durable. `contents` has one tensor a value. On
@@ -60,11 +62,32 @@ Result<CheckpointWritten> write_checkpoint(const CheckpointLock& lock, const Che
                                            const CheckpointInfo& info, const std::vector<StateValue>& values,
                                            std::span<const TensorView> contents);
 
+// Parts of write_checkpoint(), for runs whose workers write a shard each.
+struct NamedTensor {
+  std::string name;
+  TensorView content;
+};
+std::string shard_name(std::size_t shard, std::size_t count);
+// The first tensor of each shard, and the number of tensors at the end.
+std::vector<std::size_t> shard_bounds(std::span<const std::int64_t> bytes, std::int64_t largest);
+// Writes and flushes one shard.
+Result<ShardDescription> write_shard(const std::filesystem::path& path, std::span<const NamedTensor> tensors);
+// The directory into which a checkpoint is written before it is complete.
+std::filesystem::path unfinished_checkpoint(const std::filesystem::path& directory, std::int64_t step);
+// Writes the manifest beside the shards that are there and gives the checkpoint its name; on failure removes it. Then
+// removes older ones.
+Result<CheckpointWritten> complete_checkpoint(const CheckpointLock& lock, const CheckpointWriterOptions& options,
+                                              const Manifest& manifest);
+
 // Writes on a thread of its own, out of a copy of the state. All functions belong to the thread that created it. The
 // lock must outlive it; the destructor waits for the write in flight.
 class CheckpointWriter {
  public:
+  using Write = std::function<Result<CheckpointWritten>(const CheckpointInfo& info, std::span<const TensorView>)>;
+
   CheckpointWriter(const CheckpointLock& lock, CheckpointWriterOptions options, std::vector<StateValue> values);
+  // `values` are staged; `write` is called on the writer's thread.
+  CheckpointWriter(std::vector<StateValue> values, Write write);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -82,9 +105,8 @@ class CheckpointWriter {
  private:
   void run();
 
-  const CheckpointLock& lock_;
-  const CheckpointWriterOptions options_;
   const std::vector<StateValue> values_;
+  const Write write_;
   std::vector<std::vector<std::byte>> memory_;  // allocated by the first staging()
   std::vector<MutableTensorView> staging_;
 

@@ -1,5 +1,6 @@
 #include "runtime/loader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -9,8 +10,19 @@
 namespace tesser::runtime {
 
 Loader::Loader(const DataSet& data, const LoaderOptions& options) : data_(data), options_(options) {
-  for (const BatchValue& value : data_.values()) {
-    staging_.emplace_back(static_cast<std::size_t>(element_count(value.shape)) * element_size(value.dtype));
+  for (std::size_t i = 0; i < data_.values().size(); ++i) {
+    const BatchValue& value = data_.values()[i];
+    std::optional<Rectangle> place = whole_rectangle(value.shape);
+    if (!options_.parts.empty()) {
+      place = options_.parts[i];
+    }
+    if (!place) {
+      continue;
+    }
+    staging_.emplace_back(static_cast<std::size_t>(element_count(place->size)) * element_size(value.dtype));
+    Shape samples = value.shape;
+    samples[0] = place->size[0];
+    wanted_.push_back({i, *place, place->size == samples});
   }
   thread_ = std::thread([this] { prepare(); });
 }
@@ -41,6 +53,25 @@ DataPosition Loader::next(std::span<const MutableTensorView> targets) {
   return position;
 }
 
+void Loader::gather(const Wanted& wanted, std::span<const std::uint32_t> samples, std::byte* target) {
+  const Rectangle& place = wanted.place;
+  const std::span<const std::uint32_t> of_part =
+      samples.subspan(static_cast<std::size_t>(place.begin[0]), static_cast<std::size_t>(place.size[0]));
+  if (wanted.is_whole_samples) {
+    data_.gather(wanted.value, of_part, target);
+    return;
+  }
+  const BatchValue& value = data_.values()[wanted.value];
+  Rectangle gathered = whole_rectangle(value.shape);
+  gathered.begin[0] = place.begin[0];
+  gathered.size[0] = place.size[0];
+  const std::size_t element_bytes = element_size(value.dtype);
+  samples_memory_.resize(
+      std::max(samples_memory_.size(), static_cast<std::size_t>(element_count(gathered.size)) * element_bytes));
+  data_.gather(wanted.value, of_part, samples_memory_.data());
+  copy_rectangle(element_bytes, place, samples_memory_.data(), gathered, target, place);
+}
+
 void Loader::prepare() {
   const auto batch_size = static_cast<std::size_t>(data_.batch_size());
   std::vector<std::uint32_t> order;
@@ -66,8 +97,8 @@ void Loader::prepare() {
       std::iota(unshuffled.begin(), unshuffled.end(), static_cast<std::uint32_t>(position.batch * data_.batch_size()));
       samples = unshuffled;
     }
-    for (std::size_t i = 0; i < staging_.size(); ++i) {
-      data_.gather(i, samples, staging_[i].data());
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      gather(wanted_[i], samples, staging_[i].data());
     }
     {
       const std::lock_guard lock(mutex_);

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "base/tensor.h"
 #include "runtime/data.h"
+#include "runtime/rectangle.h"
 
 namespace tesser::runtime {
 
@@ -25,10 +27,14 @@ struct LoaderOptions {
   std::int64_t seed = 0;
   bool shuffle = true;
   DataPosition start;
+  // The part of each batch value that is wanted, by value of the data set; nothing where none is. Empty: all of them
+  // whole.
+  std::vector<std::optional<Rectangle>> parts;
 };
 
-// Hands out the batches from a position on, for ever. Keeps one batch staged beside the one in use, and the order of
-// one epoch (four bytes a sample when shuffled). next() belongs to one thread; the data set must outlive the loader.
+// Hands out the batches from a position on, for ever, or the parts of them that the options name. Keeps one batch
+// staged beside the one in use, and the order of one epoch (four bytes a sample when shuffled). next() belongs to one
+// thread; the data set must outlive the loader.
 class Loader {
  public:
   Loader(const DataSet& data, const LoaderOptions& options);
@@ -37,14 +43,24 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // Waits for the next batch, copies it to `targets` (one a value of the data set, in its order and of its dtype and
-  // shape) and starts to prepare the one after it. Returns its position.
+  // shape or its part's; values without a wanted part have none) and starts to prepare the one after it. Returns its
+  // position.
   DataPosition next(std::span<const MutableTensorView> targets);
 
  private:
+  // A value of which something is wanted.
+  struct Wanted {
+    std::size_t value = 0;
+    Rectangle place;
+    bool is_whole_samples = true;
+  };
   void prepare();
+  void gather(const Wanted& wanted, std::span<const std::uint32_t> samples, std::byte* target);
 
   const DataSet& data_;
   const LoaderOptions options_;
+  std::vector<Wanted> wanted_;
+  std::vector<std::byte> samples_memory_;  // whole samples of which only a part is wanted
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 #include "runtime/weights.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <system_error>
@@ -14,12 +15,6 @@ namespace {
 
 using Path = std::filesystem::path;
 
-// The value's content and the file it is in.
-struct Content {
-  std::optional<TensorView> view;
-  Path file;
-};
-
 std::optional<TensorView> find_in(const SafetensorsFile& file, const std::string& name) {
   const SafetensorsEntry* entry = file.find(name);
   return entry != nullptr ? std::optional(file.view(*entry)) : std::nullopt;
@@ -28,41 +23,57 @@ std::optional<TensorView> find_in(const Checkpoint& checkpoint, const std::strin
   return checkpoint.find(name);
 }
 
-// Writes every state value and constant that `choose` finds a place for; a value it returns nothing for comes from
-// state.safetensors.
+const Shape& whole_shape(const graph::Value& value) {
+  return value.whole_shape.empty() ? value.shape : value.whole_shape;
+}
+Rectangle place_of(const graph::Value& value) {
+  return value.whole_shape.empty() ? whole_rectangle(value.shape) : Rectangle{value.region_begin, value.shape};
+}
+
+// Writes the value, or the part of it that the program has, out of the whole content of `file`.
+Result<void> write_from(Executor& executor, const graph::Value& value, const std::optional<TensorView>& content,
+                        const Path& file, std::vector<std::byte>& memory) {
+  const std::string& program = executor.program().name;
+  if (!content) {
+    return invalid_input(fmt::format("{}: has no '{}', which program '{}' needs", file.string(), value.name, program));
+  }
+  if (content->dtype != value.dtype || content->shape != whole_shape(value)) {
+    return invalid_input(fmt::format("{}: '{}' is {}, program '{}' expects {}", file.string(), value.name,
+                                     type_text(content->dtype, content->shape), program,
+                                     type_text(value.dtype, whole_shape(value))));
+  }
+  if (value.whole_shape.empty()) {
+    return executor.write_state(value.name, *content);
+  }
+  memory.resize(std::max(memory.size(), static_cast<std::size_t>(value.bytes())));
+  const Rectangle place = place_of(value);
+  copy_rectangle(element_size(value.dtype), place, static_cast<const std::byte*>(content->data),
+                 whole_rectangle(content->shape), memory.data(), place);
+  return executor.write_state(value.name, {value.dtype, value.shape, memory.data()});
+}
+
+// Writes every state value and constant. `write_trained` is asked for each state value; false from it means that the
+// value comes from state.safetensors.
 Result<void> write_inputs(Executor& executor, const Path& program_directory,
-                          const std::function<std::optional<Content>(const StateValue&)>& choose) {
+                          const std::function<Result<bool>(const graph::Value&)>& write_trained) {
   std::optional<SafetensorsFile> initial;
+  std::vector<std::byte> memory;
   const graph::Program& program = executor.program();
   for (const graph::ValueId id : program.inputs) {
     const graph::Value& value = program.value(id);
     if (!value.is_state() && value.role != graph::Role::kConstant) {
       continue;
     }
-    Content content;
-    const std::optional<Content> chosen =
-        value.is_state() ? choose({value.name, value.role, value.dtype, value.shape, value.persistent, value.aliases})
-                         : std::nullopt;
-    if (chosen) {
-      content = *chosen;
-    } else if (value.starts_as_zeros) {
-      continue;
-    } else {
-      if (!initial) {
-        TESSER_ASSIGN_OR_RETURN(initial, graph::open_state(program, program_directory));
+    if (value.is_state()) {
+      TESSER_ASSIGN_OR_RETURN(const bool written, write_trained(value));
+      if (written || value.starts_as_zeros) {
+        continue;
       }
-      content = {find_in(*initial, value.name), initial->path()};
     }
-    if (!content.view) {
-      return invalid_input(
-          fmt::format("{}: has no '{}', which program '{}' needs", content.file.string(), value.name, program.name));
+    if (!initial) {
+      TESSER_ASSIGN_OR_RETURN(initial, graph::open_state(program, program_directory));
     }
-    if (content.view->dtype != value.dtype || content.view->shape != value.shape) {
-      return invalid_input(fmt::format("{}: '{}' is {}, program '{}' expects {}", content.file.string(), value.name,
-                                       type_text(content.view->dtype, content.view->shape), program.name,
-                                       type_text(value.dtype, value.shape)));
-    }
-    TESSER_RETURN_IF_ERROR(executor.write_state(value.name, *content.view));
+    TESSER_RETURN_IF_ERROR(write_from(executor, value, find_in(*initial, value.name), initial->path(), memory));
   }
   return {};
 }
@@ -100,18 +111,29 @@ std::optional<TensorView> Weights::find(const StateValue& value) const {
 }
 
 Result<void> write_initial_state(Executor& executor, const Path& program_directory) {
-  return write_inputs(executor, program_directory, [](const StateValue&) { return std::nullopt; });
+  return write_inputs(executor, program_directory, [](const graph::Value&) { return false; });
 }
 
 Result<void> write_checkpoint_state(Executor& executor, const Path& program_directory, const Checkpoint& checkpoint) {
-  return write_inputs(executor, program_directory, [&](const StateValue& value) {
-    return std::optional<Content>({checkpoint.find(value.name), checkpoint.path()});
+  std::vector<std::byte> memory;
+  return write_inputs(executor, program_directory, [&](const graph::Value& value) -> Result<bool> {
+    memory.resize(std::max(memory.size(), static_cast<std::size_t>(value.bytes())));
+    const MutableTensorView part{value.dtype, value.shape, memory.data()};
+    TESSER_RETURN_IF_ERROR(checkpoint.read_part(value.name, whole_shape(value), place_of(value).begin, part));
+    TESSER_RETURN_IF_ERROR(executor.write_state(value.name, {part.dtype, part.shape, part.data}));
+    return true;
   });
 }
 
 Result<void> write_weights(Executor& executor, const Path& program_directory, const Weights& weights) {
-  return write_inputs(executor, program_directory, [&](const StateValue& value) {
-    return value.in_state_dict() ? std::optional<Content>({weights.find(value), weights.path()}) : std::nullopt;
+  std::vector<std::byte> memory;
+  return write_inputs(executor, program_directory, [&](const graph::Value& value) -> Result<bool> {
+    const StateValue state{value.name, value.role, value.dtype, value.shape, value.persistent, value.aliases};
+    if (!state.in_state_dict()) {
+      return false;
+    }
+    TESSER_RETURN_IF_ERROR(write_from(executor, value, weights.find(state), weights.path(), memory));
+    return true;
   });
 }
 

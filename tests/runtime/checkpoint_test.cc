@@ -125,7 +125,7 @@ TEST(CheckpointTest, PassesOverWhatIsUnfinishedOrDamaged) {
   });
   damage(8, [&](const auto& path) {
     const std::string text = test::read_text(path / "manifest.json");
-    test::write_text(path / "manifest.json", std::regex_replace(text, std::regex("\"version\":1"), "\"version\":2"));
+    test::write_text(path / "manifest.json", std::regex_replace(text, std::regex("\"version\":2"), "\"version\":3"));
   });
   std::filesystem::create_directory(directory / "step-00000009.writing");
   test::write_text(directory / "step-00000009.writing/state-00000-of-00001.safetensors", "x");
@@ -137,7 +137,7 @@ TEST(CheckpointTest, PassesOverWhatIsUnfinishedOrDamaged) {
   EXPECT_EQ(checkpoint->info().step, 1);
   EXPECT_EQ(notes.size(), 8U);
   EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000009.writing"), HasSubstr("was not finished"))));
-  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000008"), HasSubstr("version 2 is unknown"))));
+  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000008"), HasSubstr("version 3 is unknown"))));
   EXPECT_THAT(notes,
               Contains(AllOf(HasSubstr("step-00000007"), HasSubstr("should be float32[5, 3], is float32[3, 5]"))));
   EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000005"), HasSubstr("manifest.json: no such file"))));

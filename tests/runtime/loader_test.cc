@@ -1,6 +1,7 @@
 #include "runtime/loader.h"
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -67,6 +68,36 @@ TEST_F(LoaderTest, EndsWithoutBeingAsked) {
     Loader loader(*data_, {1, true, {}});
     if (i % 2 == 0) {
       next(loader);
+    }
+  }
+}
+
+// Each worker copies its own part of a batch.
+TEST(LoaderPartsTest, GivesTheNamedPartsOfTheSameBatches) {
+  const test::TemporaryDirectory directory;
+  std::vector<std::int64_t> numbers(60);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  test::write_safetensors<std::int64_t>(directory / "x.safetensors", "x", DType::kInt64, {10, 2, 3}, numbers);
+  test::write_safetensors<std::int64_t>(directory / "y.safetensors", "y", DType::kInt64, {10},
+                                        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const auto data = DataSet::open(directory.path(), {{"x", DType::kInt64, {4, 2, 3}}, {"y", DType::kInt64, {4}}});
+  ASSERT_TRUE(data.has_value()) << data.error().message;
+  for (const Rectangle& place : {Rectangle{{1, 0, 1}, {3, 2, 2}}, Rectangle{{2, 0, 0}, {2, 2, 3}}}) {
+    Loader whole(*data, {5, true, {}, {}});
+    Loader part(*data, {5, true, {}, {place, std::nullopt}});
+    for (int i = 0; i < 5; ++i) {
+      std::vector<std::int64_t> x(24);
+      std::vector<std::int64_t> y(4);
+      const std::vector<MutableTensorView> targets{{DType::kInt64, {4, 2, 3}, x.data()},
+                                                   {DType::kInt64, {4}, y.data()}};
+      whole.next(targets);
+      std::vector<std::int64_t> expected(static_cast<std::size_t>(element_count(place.size)));
+      copy_rectangle(8, place, reinterpret_cast<const std::byte*>(x.data()), whole_rectangle({4, 2, 3}),
+                     reinterpret_cast<std::byte*>(expected.data()), place);
+      std::vector<std::int64_t> found(expected.size());
+      const MutableTensorView target{DType::kInt64, place.size, found.data()};
+      part.next({&target, 1});
+      EXPECT_EQ(found, expected);
     }
   }
 }
