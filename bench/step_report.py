@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
-from xml.sax.saxutils import escape
+
+from bench.picture import document, legend, text
 
 SYSTEMS = ("tesser", "torch-eager", "torch-compile")
 COLOURS = {"tesser": "#1b6ca8", "torch-eager": "#e07b39", "torch-compile": "#8a8a8a"}
@@ -78,10 +79,7 @@ def picture(measurements: Sequence[Measured]) -> str:
     groups = by_model(measurements)
     width = LEFT + GROUP_WIDTH * len(groups) + 20
     height = 2 * (PANEL_HEIGHT + PANEL_TOP) + 50
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
-        '<rect width="100%" height="100%" fill="white"/>',
-    ]
+    parts = []
     panels = (
         ("median step time relative to PyTorch eager (ms on the bars)", lambda m: m.median, lambda v: f"{v:.1f}"),
         ("peak memory relative to PyTorch eager (MiB on the bars)", lambda m: m.peak_bytes, mebibytes),
@@ -90,11 +88,7 @@ def picture(measurements: Sequence[Measured]) -> str:
         base = (row + 1) * (PANEL_TOP + PANEL_HEIGHT)
         parts.append(text(LEFT, base - PANEL_HEIGHT - 22, title, "start", 14))
         parts += panel(groups, base, width - 20, value_of, label_of)
-    for position, (system, colour) in enumerate(COLOURS.items()):
-        x = LEFT + position * 150
-        parts.append(f'<rect x="{x}" y="{height - 24}" width="12" height="12" fill="{colour}"/>')
-        parts.append(text(x + 18, height - 14, system, "start"))
-    return "\n".join([*parts, "</svg>", ""])
+    return document(width, height, [*parts, *legend(COLOURS, LEFT, height)])
 
 
 def panel(
@@ -125,10 +119,6 @@ def panel(
             parts.append(text(x + 22, y - 4, label_of(value), "middle", 11))
         parts.append(text(start + 72, base + 16, model, "middle"))
     return parts
-
-
-def text(x: float, y: float, content: str, anchor: str, size: int = 12) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(content)}</text>'
 
 
 def mebibytes(count: float) -> str:

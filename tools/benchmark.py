@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from tools import build, environment
 from tools.console import ROOT, Usage, run
 
@@ -9,7 +11,7 @@ OUTPUT = ROOT / "build" / "bench"
 
 
 def benchmark(name: str, arguments: list[str]) -> None:
-    benchmarks = {"step": step, "optimizer": optimizer}
+    benchmarks = {"step": step, "optimizer": optimizer, "transfer": transfer}
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
     OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -33,3 +35,24 @@ def optimizer(arguments: list[str]) -> None:
     program = build.directory("release") / "bin" / "optimizer_benchmark"
     report = [f"--benchmark_out={OUTPUT / 'optimizer.json'}", "--benchmark_out_format=json"]
     run([program, *report, *arguments], "read the message above")
+
+
+def transfer(arguments: list[str]) -> None:
+    """Tensors between two processes: tesser's transport, gRPC, Gloo and memcpy; bench/transfer says how."""
+    targets = ["tesser"]
+    if compares_with_grpc(arguments):
+        environment.install_listed(ROOT / "bench" / "transfer" / "debian-packages.txt")
+        targets.append("grpc_transfer")
+    build.build("release", targets)
+    run(
+        [environment.PYTHON, "-m", "bench.transfer", *arguments],
+        "read the message above; ./x bench transfer --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )
+
+
+def compares_with_grpc(arguments: list[str]) -> bool:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--systems")
+    systems = parser.parse_known_args(arguments)[0].systems
+    return systems is None or "grpc" in systems.split(",")

@@ -16,7 +16,8 @@ HELP = """\
       --fuzz-seconds N      seconds each fuzz target runs (60); 0 leaves fuzzing out
       --sanitize            also run the C++ tests under ThreadSanitizer
   demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare
-  bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels)
+  bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels),
+                        transfer (tensors between two processes: tesser, gRPC, Gloo, memcpy)
   lint                  check format, the dependency rule between folders, and Python style
   format                bring C++ and Python files into the project's format
   help                  this text
@@ -27,6 +28,7 @@ Examples
   ./x test Program                 C++ and Python tests with "Program" in their name
   ./x build asan-ubsan             binaries under build/asan-ubsan/bin
   ./x bench step --models mlp,gpt  two of the models
+  ./x bench transfer --models      the tensors of the RDMA paper's models, exchanged between two processes
 
 Exit codes: 0 done, 1 something failed, 2 wrong usage.
 """

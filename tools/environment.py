@@ -39,8 +39,8 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def listed_packages() -> list[str]:
-    lines = (line.strip() for line in PACKAGES.read_text().splitlines())
+def listed_packages(source: Path = PACKAGES) -> list[str]:
+    lines = (line.strip() for line in source.read_text().splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -55,17 +55,29 @@ def default_clang_version() -> str | None:
 
 def install_debian_packages() -> None:
     packages = listed_packages()
-    if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
-        names = ", ".join(packages)
-        heading(
-            f"this is no Debian system, so no packages are installed here; the build needs what Debian calls: {names}"
-        )
+    if not can_install(packages):
         return
     install_missing([package for package in packages if "{clang}" not in package])
     clang = default_clang_version()
     if clang is None:
         raise Failure("clang does not start.\nWhat to do: apt-get install --reinstall clang, then ./x setup")
     install_missing([package.replace("{clang}", clang) for package in packages if "{clang}" in package])
+
+
+def can_install(packages: list[str]) -> bool:
+    """Whether this is a Debian system; if not, says what is needed."""
+    if shutil.which("dpkg-query") and shutil.which("apt-get"):
+        return True
+    names = ", ".join(packages)
+    heading(f"this is no Debian system, so no packages are installed here; the build needs what Debian calls: {names}")
+    return False
+
+
+def install_listed(source: Path) -> None:
+    """Installs what a list besides tools/debian-packages.txt names."""
+    packages = listed_packages(source)
+    if can_install(packages):
+        install_missing(packages)
 
 
 def install_missing(packages: list[str]) -> None:

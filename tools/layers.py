@@ -59,6 +59,7 @@ LIBRARIES = [
     ),
     Library("expected", r"tl/", r"src/base/result\.h$", "src/base/result.h", in_headers=True),
     Library("GoogleTest", r"g(test|mock)/", r"tests/", "tests", in_headers=True),
+    Library("gRPC", r"grpc(pp)?/", r"bench/transfer/", "bench/transfer"),
     Library("Google Benchmark", r"benchmark/", r"bench/", "bench"),
 ]
 # The C++ and C libraries, POSIX and Linux, and the compiler's own vector headers.

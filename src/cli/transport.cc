@@ -1,12 +1,9 @@
 // `tesser transport`: what connects this machine with others, and how fast it is.
 
-#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -14,6 +11,7 @@
 #include "cli/commands.h"
 #include "transport/device.h"
 #include "transport/measure.h"
+#include "transport/measured_processes.h"
 
 namespace tesser::cli {
 namespace {
@@ -21,8 +19,8 @@ namespace {
 using transport::Channel;
 using transport::Device;
 using transport::DeviceOptions;
+using transport::MeasuredTransfer;
 using transport::Measurement;
-using transport::MeasureOptions;
 
 constexpr const char* kExamples = R"(
 Examples:
@@ -42,8 +40,10 @@ struct Arguments {
   std::string transports;
   std::string devices;
   bool network = false;
+  bool tcp = false;
   bool json = false;
-  bool dynamic = false;
+  bool exchange = false;
+  std::vector<std::string> systems{"static", "dynamic", "memcpy"};
   std::vector<std::uint64_t> sizes;
   int milliseconds = 200;
 };
@@ -59,7 +59,9 @@ Result<T> or_error(transport::Outcome<T> outcome) {
 DeviceOptions device_options(const Arguments& arguments, std::string name) {
   DeviceOptions options;
   options.name = std::move(name);
-  options.paths = arguments.network ? transport::Paths::kUcxOnly : transport::Paths::kAny;
+  options.paths = arguments.tcp       ? transport::Paths::kTcpOnly
+                  : arguments.network ? transport::Paths::kNetworkOnly
+                                      : transport::Paths::kAny;
   options.ucx_transports = arguments.transports;
   options.ucx_devices = arguments.devices;
   return options;
@@ -84,8 +86,11 @@ Result<int> run_info(const Arguments& arguments) {
     adapters += (adapters.empty() ? "" : ", ") + adapter;
   }
   fmt::print("same machine         shared memory\n");
-  fmt::print("other machines       {}\n", report.ucx);
-  fmt::print("adapters             {}\n", adapters.empty() ? "none" : adapters);
+  fmt::print("other machines       {}\n",
+             report.why_no_rdma.empty() ? std::string("RDMA through UCX where the peer has an adapter too, else TCP")
+                                        : fmt::format("TCP ({})", report.why_no_rdma));
+  fmt::print("UCX                  {}\n", report.ucx);
+  fmt::print("adapters for RDMA    {}\n", adapters.empty() ? "none" : adapters);
   fmt::print("locked memory limit  {} (an adapter for RDMA must lock what it registers)\n", report.locked_memory_limit);
   fmt::print("huge pages           transparent: {}; reserved: {}\n",
              report.shared_huge_pages.empty() ? "not in this kernel" : report.shared_huge_pages,
@@ -100,81 +105,94 @@ Result<int> run_info(const Arguments& arguments) {
 }
 
 void print_table(const std::vector<Measurement>& measurements) {
-  fmt::print("{:16} {:>12} {:>14} {:>14} {:>10} {:>8}\n", "system", "bytes", "median us", "lowest us", "GB/s",
+  fmt::print("{:18} {:>12} {:>14} {:>14} {:>10} {:>8}\n", "system", "bytes", "median us", "lowest us", "GB/s",
              "rounds");
   for (const Measurement& row : measurements) {
-    fmt::print("{:16} {:12} {:14.2f} {:14.2f} {:10.3f} {:8}\n", row.system, row.bytes, row.us_median, row.us_lowest,
+    fmt::print("{:18} {:12} {:14.2f} {:14.2f} {:10.3f} {:8}\n", row.system, row.bytes, row.us_median, row.us_lowest,
                row.gb_s(), row.rounds);
   }
 }
 
-void print_json(const std::vector<Measurement>& measurements) {
-  for (const Measurement& row : measurements) {
-    fmt::print("{{\"system\":\"{}\",\"bytes\":{},\"us_median\":{:.4f},\"gb_s\":{:.4f}}}\n", row.system, row.bytes,
-               row.us_median, row.gb_s());
+// What the report calls a transfer over this channel.
+std::string system_name(const Channel& channel, MeasuredTransfer transfer) {
+  const bool is_static = transfer == MeasuredTransfer::kStatic;
+  if (channel.path().path == transport::Path::kTcp) {
+    return is_static ? "tesser-tcp" : "tesser-tcp-dynamic";
   }
+  if (channel.path().path == transport::Path::kUcx) {
+    return is_static ? "tesser-rdma" : "tesser-rdma-dynamic";
+  }
+  return is_static ? "tesser-static" : "tesser-dynamic";
 }
 
-// One side of all measurements; the first side prints them.
+// One side of all measurements; the first side prints them. The systems take turns size by size.
 Result<int> bench_side(Device& device, const std::shared_ptr<Channel>& channel, bool first,
                        const Arguments& arguments) {
-  const MeasureOptions options{arguments.sizes, std::chrono::milliseconds(arguments.milliseconds)};
+  const transport::RoundOptions options{.time = std::chrono::milliseconds(arguments.milliseconds)};
   if (first && !arguments.json) {
     print_path(*channel);
   }
-  const bool network = channel->path().path == transport::Path::kUcx;
-  std::vector<Measurement> measurements;
-  for (const auto transfer : {transport::MeasuredTransfer::kStatic, transport::MeasuredTransfer::kDynamic}) {
-    const bool is_static = transfer == transport::MeasuredTransfer::kStatic;
-    const std::string system = fmt::format("tesser-{}{}", network ? "tcp" : "",
-                                           is_static ? (network ? "" : "static") : (network ? "-dynamic" : "dynamic"));
-    TESSER_ASSIGN_OR_RETURN(const std::vector<Measurement> rows,
-                            or_error(transport::measure_transfers(device, channel, first, transfer, system, options)));
-    measurements.insert(measurements.end(), rows.begin(), rows.end());
+  // An exchange is of all sizes at once.
+  std::vector<std::vector<std::uint64_t>> sets;
+  if (arguments.exchange) {
+    sets.push_back(arguments.sizes);
+  } else {
+    for (const std::uint64_t bytes : arguments.sizes) {
+      sets.push_back({bytes});
+    }
   }
-  if (first) {
-    const std::vector<Measurement> limit = transport::measure_memcpy(options);
-    measurements.insert(measurements.end(), limit.begin(), limit.end());
-    arguments.json ? print_json(measurements) : print_table(measurements);
+  std::vector<Measurement> measurements;
+  for (const std::vector<std::uint64_t>& set : sets) {
+    for (const std::string& system : arguments.systems) {
+      if (system == "memcpy") {
+        if (first && !arguments.exchange) {
+          TESSER_ASSIGN_OR_RETURN(Measurement row, or_error(transport::measure_copy(set.front(), options)));
+          measurements.push_back(std::move(row));
+        }
+        continue;
+      }
+      const auto transfer = system == "static" ? MeasuredTransfer::kStatic : MeasuredTransfer::kDynamic;
+      const std::string name = system_name(*channel, transfer);
+      TESSER_ASSIGN_OR_RETURN(
+          Measurement row,
+          or_error(arguments.exchange
+                       ? transport::measure_exchange(device, channel, first, transfer, name, set, options)
+                       : transport::measure_transfer(device, channel, first, transfer, name, set.front(), options)));
+      measurements.push_back(std::move(row));
+    }
+  }
+  if (first && arguments.json) {
+    for (const Measurement& row : measurements) {
+      fmt::print("{}\n", transport::json_line(row));
+    }
+  } else if (first) {
+    print_table(measurements);
   }
   return 0;
 }
 
-// A child of this process is the second side.
-Result<int> bench_here(const Arguments& arguments) {
-  int addresses[2];
-  if (::pipe(addresses) != 0) {
-    return failed("no pipe can be made; raise ulimit -n");
+int exit_code_of(const Result<int>& outcome, std::string_view process) {
+  if (!outcome) {
+    fmt::print(stderr, "{}: {}\n", process, outcome.error().message);
   }
-  const int child = ::fork();
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    char address[256] = "";
-    std::size_t size = 0;
-    while (size < sizeof(address) - 1 && ::read(addresses[0], address + size, 1) == 1 && address[size] != '\n') {
-      ++size;
-    }
-    auto device = or_error(Device::open(device_options(arguments, "second process")));
-    auto channel = device ? or_error((*device)->connect(std::string(address, size), transport::in(kConnectTime)))
-                          : tl::unexpected<Error>(device.error());
-    auto outcome = channel ? bench_side(**device, *channel, false, arguments) : tl::unexpected<Error>(channel.error());
-    if (!outcome) {
-      fmt::print(stderr, "second process: {}\n", outcome.error().message);
-    }
-    ::_exit(outcome ? 0 : 1);
-  }
+  return outcome ? *outcome : exit_code(outcome.error());
+}
+
+Result<int> lead_here(const Arguments& arguments, const transport::TellAddress& tell) {
   TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                           or_error(Device::open(device_options(arguments, "first process"))));
-  const std::string address = device->address() + "\n";
-  if (::write(addresses[1], address.data(), address.size()) != static_cast<ssize_t>(address.size())) {
-    return failed("the second process is gone");
-  }
+  tell(device->address());
   TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Channel> channel,
                           or_error(device->accept(transport::in(kConnectTime))));
-  TESSER_ASSIGN_OR_RETURN(const int code, bench_side(*device, channel, true, arguments));
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status == 0 ? code : 1;
+  return bench_side(*device, channel, true, arguments);
+}
+
+Result<int> follow_here(const Arguments& arguments, const std::string& address) {
+  TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                          or_error(Device::open(device_options(arguments, "second process"))));
+  TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Channel> channel,
+                          or_error(device->connect(address, transport::in(kConnectTime))));
+  return bench_side(*device, channel, false, arguments);
 }
 
 Result<int> run_bench(const Arguments& given) {
@@ -186,7 +204,9 @@ Result<int> run_bench(const Arguments& given) {
     return invalid_input("give --listen on one machine and --peers on the other");
   }
   if (arguments.listen.empty() && arguments.peers.empty()) {
-    return bench_here(arguments);
+    return transport::run_two_processes(
+        [&](const transport::TellAddress& tell) { return exit_code_of(lead_here(arguments, tell), "first process"); },
+        [&](const std::string& address) { return exit_code_of(follow_here(arguments, address), "second process"); });
   }
   DeviceOptions options = device_options(arguments, machine_name());
   if (!arguments.listen.empty()) {
@@ -209,8 +229,8 @@ Result<int> run_bench(const Arguments& given) {
 
 void add_device_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--peers", arguments.peers, "Devices to connect to: HOST:PORT")->delimiter(',');
-  command.add_option("--transports", arguments.transports, "UCX transports, as UCX_TLS: tcp, rc, ud");
-  command.add_option("--devices", arguments.devices, "UCX adapters, as UCX_NET_DEVICES: eth0, mlx5_0:1");
+  command.add_option("--transports", arguments.transports, "UCX transports for RDMA, as UCX_TLS: rc, ud");
+  command.add_option("--devices", arguments.devices, "Adapters for RDMA, as UCX_NET_DEVICES: mlx5_0:1");
 }
 
 }  // namespace
@@ -229,8 +249,14 @@ void add_transport(CLI::App& app, Action& action) {
   CLI::App* bench = command->add_subcommand("bench", "Measure transfers of 64 bytes to 256 MiB, there and back");
   add_device_options(*bench, *arguments);
   bench->add_option("--listen", arguments->listen, "Be the other side, at HOST:PORT");
-  bench->add_flag("--network", arguments->network, "Use UCX even on one machine");
+  bench->add_flag("--network", arguments->network, "Use RDMA or TCP even on one machine");
+  bench->add_flag("--tcp", arguments->tcp, "Use TCP even on one machine or where there is an adapter for RDMA");
   bench->add_flag("--json", arguments->json, "Write one JSON object a line");
+  bench->add_option("--systems", arguments->systems, "static, dynamic, memcpy; the same on both sides")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"static", "dynamic", "memcpy"}));
+  bench->add_flag("--exchange", arguments->exchange,
+                  "Both sides send tensors of all --sizes to each other, all at once");
   bench->add_option("--sizes", arguments->sizes, "Bytes of the tensors; the same on both sides")
       ->delimiter(',')
       ->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 40));

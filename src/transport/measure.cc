@@ -1,7 +1,8 @@
 #include "transport/measure.h"
 
-#include <algorithm>
-#include <cstring>
+#include <functional>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,36 +15,9 @@ namespace tesser::transport {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
-constexpr int kFewestRounds = 5;
-constexpr int kMostRounds = 20'000;
-constexpr std::uint64_t kLast = ~std::uint64_t{0};  // the round that ends a size
-
-// Marks first and last word with the round, so that an early notification shows.
-void mark(std::byte* data, std::uint64_t bytes, std::uint64_t round) {
-  std::memcpy(data, &round, sizeof(round));
-  std::memcpy(data + bytes - sizeof(round), &round, sizeof(round));
-}
-
-Outcome<std::uint64_t> marked(const std::byte* data, std::uint64_t bytes, const std::string& peer) {
-  std::uint64_t first = 0;
-  std::uint64_t last = 0;
-  std::memcpy(&first, data, sizeof(first));
-  std::memcpy(&last, data + bytes - sizeof(last), sizeof(last));
-  if (first != last) {
-    return failure(FailureKind::kProtocol, peer,
-                   fmt::format("a tensor of {} bytes from {} arrived in part", bytes, peer));
-  }
-  return first;
-}
-
-// One side's two transfers, there and back.
-class Side {
- public:
-  virtual ~Side() = default;
-  virtual Outcome<void> send(std::uint64_t round) = 0;
-  virtual Outcome<std::uint64_t> receive() = 0;  // the round it carries
-  virtual Outcome<void> finish() = 0;            // waits until nothing sent is in flight
-};
+constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kFewestBytes = sizeof(std::uint64_t);
+const RegionOptions kMemory{.name = "tensors to measure", .huge_pages = HugePages::kTransparent};
 
 Outcome<void> wait(Device& device, const std::string& peer, const std::function<Outcome<bool>()>& question) {
   Outcome<bool> answer = false;
@@ -56,125 +30,254 @@ Outcome<void> wait(Device& device, const std::string& peer, const std::function<
   return {};
 }
 
-class StaticSide final : public Side {
+// Which of a set's tensors are still to be dealt with.
+class Pending {
  public:
-  static Outcome<std::unique_ptr<Side>> open(Device& device, const std::shared_ptr<Channel>& channel,
-                                             std::uint64_t bytes, const std::string& out, const std::string& back) {
-    const TensorType type{DType::kUInt8, {static_cast<std::int64_t>(bytes)}};
-    TESSER_TRANSPORT_ASSIGN(auto source, device.allocate(bytes));
-    TESSER_TRANSPORT_ASSIGN(auto target, device.allocate(bytes));
-    TESSER_TRANSPORT_ASSIGN(StaticSender sender, StaticSender::open(channel, out, type));
-    TESSER_TRANSPORT_ASSIGN(StaticReceiver receiver,
-                            StaticReceiver::open(channel, back, type, target, Strided::contiguous(0, bytes)));
-    std::memset(source->data(), 1, bytes);
-    receiver.grant();
-    return std::unique_ptr<Side>(new StaticSide(device, channel->peer(), std::move(source), std::move(target),
-                                                std::move(sender), std::move(receiver)));
+  void fill(std::size_t tensors) {
+    indices_.resize(tensors);
+    std::iota(indices_.begin(), indices_.end(), std::size_t{0});
   }
 
-  Outcome<void> send(std::uint64_t round) override {
-    TESSER_TRANSPORT_RETURN_IF_FAILED(wait(device_, peer_, [&]() -> Outcome<bool> { return completion_.done(); }));
-    TESSER_TRANSPORT_RETURN_IF_FAILED(completion_.outcome());
-    mark(source_->data(), source_->bytes(), round);
-    const Strided place = Strided::contiguous(0, source_->bytes());
-    return wait(device_, peer_, [&] { return sender_.try_send(*source_, place, completion_); });
-  }
-  Outcome<std::uint64_t> receive() override {
-    TESSER_TRANSPORT_RETURN_IF_FAILED(wait(device_, peer_, [&] { return receiver_.poll(); }));
-    TESSER_TRANSPORT_ASSIGN(const std::uint64_t round, marked(target_->data(), target_->bytes(), peer_));
-    receiver_.grant();
-    return round;
-  }
-  Outcome<void> finish() override {
-    return wait(device_, peer_, [&]() -> Outcome<bool> { return completion_.done(); });
+  // Asks for each, and drops those that are done; true when none is left.
+  template <typename Done>
+  Outcome<bool> advance(const Done& done) {
+    std::size_t left = 0;
+    for (const std::size_t index : indices_) {
+      TESSER_TRANSPORT_ASSIGN(const bool over, done(index));
+      if (!over) {
+        indices_[left++] = index;
+      }
+    }
+    indices_.resize(left);
+    return left == 0;
   }
 
  private:
-  StaticSide(Device& device, std::string peer, std::shared_ptr<MemoryRegion> source,
-             std::shared_ptr<MemoryRegion> target, StaticSender sender, StaticReceiver receiver)
-      : device_(device),
-        peer_(std::move(peer)),
-        source_(std::move(source)),
-        target_(std::move(target)),
-        sender_(std::move(sender)),
-        receiver_(std::move(receiver)) {}
-
-  Device& device_;
-  std::string peer_;
-  std::shared_ptr<MemoryRegion> source_;
-  std::shared_ptr<MemoryRegion> target_;
-  Completion completion_;
-  StaticSender sender_;
-  StaticReceiver receiver_;
+  std::vector<std::size_t> indices_;
 };
 
-class DynamicSide final : public Side {
+// Both ends of a set of transfers, and the memory its tensors are sent from.
+class TransferSet : public TensorCarrier {
  public:
-  static Outcome<std::unique_ptr<Side>> open(Device& device, const std::shared_ptr<Channel>& channel,
-                                             std::uint64_t bytes, const std::string& out, const std::string& back) {
-    TESSER_TRANSPORT_ASSIGN(auto source, device.allocate(bytes));
-    TESSER_TRANSPORT_ASSIGN(auto target, device.allocate(bytes + 4096));
-    TESSER_TRANSPORT_ASSIGN(DynamicSender sender, DynamicSender::open(channel, out, source));
-    TESSER_TRANSPORT_ASSIGN(DynamicReceiver receiver, DynamicReceiver::open(channel, back));
-    std::memset(source->data(), 1, bytes);
-    return std::unique_ptr<Side>(new DynamicSide(device, channel->peer(), std::move(source), std::move(target),
-                                                 std::move(sender), std::move(receiver)));
+  const std::vector<std::span<std::byte>>& outgoing() const final { return outgoing_; }
+  const std::vector<std::span<const std::byte>>& incoming() const final { return incoming_; }
+
+  // Whenever this one sends more, the other one does so too.
+  void send_also(TransferSet& other) { other_ = &other; }
+  Outcome<void> send() final {
+    unsent_.fill(outgoing_.size());
+    TESSER_TRANSPORT_RETURN_IF_FAILED(send_more());
+    return {};
+  }
+  Outcome<void> settle() final {
+    return wait(device_, peer_, [this]() -> Outcome<bool> {
+      TESSER_TRANSPORT_ASSIGN(const bool sent, send_more());
+      return sent ? settled() : Outcome<bool>(false);
+    });
+  }
+  Outcome<void> receive() final {
+    return wait(device_, peer_, [this]() -> Outcome<bool> {
+      TESSER_TRANSPORT_ASSIGN(const bool sent, send_more());
+      TESSER_TRANSPORT_ASSIGN(const bool arrived,
+                              awaited_.advance([this](std::size_t tensor) { return has_arrived(tensor); }));
+      return sent && arrived;
+    });
   }
 
-  Outcome<void> send(std::uint64_t round) override {
-    TESSER_TRANSPORT_RETURN_IF_FAILED(wait(device_, peer_, [&] { return sender_.can_send(); }));
-    mark(source_->data(), source_->bytes(), round);
-    const Shape shape{static_cast<std::int64_t>(source_->bytes())};
-    return wait(device_, peer_, [&] { return sender_.try_send(DType::kUInt8, shape, 0); });
-  }
-  Outcome<std::uint64_t> receive() override {
-    const IncomingTensor* tensor = nullptr;
-    TESSER_TRANSPORT_RETURN_IF_FAILED(wait(device_, peer_, [&]() -> Outcome<bool> {
-      TESSER_TRANSPORT_ASSIGN(tensor, receiver_.poll());
-      return tensor != nullptr;
-    }));
-    TESSER_TRANSPORT_ASSIGN(const std::uint64_t offset, receiver_.receive(arena_, completion_));
-    TESSER_TRANSPORT_RETURN_IF_FAILED(wait(device_, peer_, [&]() -> Outcome<bool> { return completion_.done(); }));
-    TESSER_TRANSPORT_RETURN_IF_FAILED(completion_.outcome());
-    auto round = marked(arena_.at(offset), tensor->bytes, peer_);
-    receiver_.release();
-    arena_.free(offset);
-    return round;
-  }
-  Outcome<void> finish() override {
-    return wait(device_, peer_, [&] { return sender_.released(); });
+ protected:
+  TransferSet(Device& device, std::string peer, std::shared_ptr<MemoryRegion> source,
+              const std::vector<std::uint64_t>& tensors)
+      : device_(device), peer_(std::move(peer)), source_(std::move(source)), incoming_(tensors.size()) {
+    for (std::uint64_t offset = 0; const std::uint64_t bytes : tensors) {
+      outgoing_.push_back(source_->span().subspan(offset, bytes));
+      offset += aligned(bytes);
+    }
+    awaited_.fill(tensors.size());
   }
 
- private:
-  DynamicSide(Device& device, std::string peer, std::shared_ptr<MemoryRegion> source,
-              std::shared_ptr<MemoryRegion> target, DynamicSender sender, DynamicReceiver receiver)
-      : device_(device),
-        peer_(std::move(peer)),
-        source_(std::move(source)),
-        arena_(std::move(target)),
-        sender_(std::move(sender)),
-        receiver_(std::move(receiver)) {}
+  static std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static std::uint64_t bytes_of(const std::vector<std::uint64_t>& tensors) {
+    return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, std::uint64_t bytes) { return sum + aligned(bytes); });
+  }
+  static std::string name_of(const std::string& name, std::size_t tensor) { return fmt::format("{} {}", name, tensor); }
+
+  std::uint64_t offset_of(std::size_t tensor) const {
+    return static_cast<std::uint64_t>(outgoing_[tensor].data() - source_->data());
+  }
+  // Sends a tensor if the peer lets it.
+  virtual Outcome<bool> try_send(std::size_t tensor) = 0;
+  // Whether nothing of what was sent is in use.
+  virtual Outcome<bool> settled() = 0;
+  // Goes on with receiving a tensor; true when it is here and stands in incoming_.
+  virtual Outcome<bool> has_arrived(std::size_t tensor) = 0;
 
   Device& device_;
   std::string peer_;
   std::shared_ptr<MemoryRegion> source_;
+  std::vector<std::span<std::byte>> outgoing_;
+  std::vector<std::span<const std::byte>> incoming_;
+  Pending awaited_;
+
+ private:
+  Outcome<bool> send_more() {
+    if (other_ != nullptr) {
+      TESSER_TRANSPORT_RETURN_IF_FAILED(other_->send_more());
+    }
+    return unsent_.advance([this](std::size_t tensor) { return try_send(tensor); });
+  }
+
+  Pending unsent_;
+  TransferSet* other_ = nullptr;
+};
+
+class StaticSet final : public TransferSet {
+ public:
+  static Outcome<std::unique_ptr<TransferSet>> open(Device& device, const std::shared_ptr<Channel>& channel,
+                                                    const std::vector<std::uint64_t>& tensors, const std::string& there,
+                                                    const std::string& back) {
+    TESSER_TRANSPORT_ASSIGN(auto source, device.allocate(bytes_of(tensors), kMemory));
+    TESSER_TRANSPORT_ASSIGN(auto target, device.allocate(bytes_of(tensors), kMemory));
+    std::unique_ptr<StaticSet> set(
+        new StaticSet(device, channel->peer(), std::move(source), std::move(target), tensors));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const TensorType type{DType::kUInt8, {static_cast<std::int64_t>(tensors[i])}};
+      const Strided place = Strided::contiguous(set->offset_of(i), tensors[i]);
+      TESSER_TRANSPORT_ASSIGN(StaticSender sender, StaticSender::open(channel, name_of(there, i), type));
+      TESSER_TRANSPORT_ASSIGN(StaticReceiver receiver,
+                              StaticReceiver::open(channel, name_of(back, i), type, set->target_, place));
+      receiver.grant();
+      set->places_.push_back(place);
+      set->senders_.push_back(std::move(sender));
+      set->receivers_.push_back(std::move(receiver));
+      set->incoming_[i] = set->target_->span().subspan(place.offset, place.run_bytes);
+    }
+    return set;
+  }
+
+  Outcome<void> release() override {
+    for (StaticReceiver& receiver : receivers_) {
+      receiver.grant();
+    }
+    awaited_.fill(receivers_.size());
+    return {};
+  }
+
+ private:
+  StaticSet(Device& device, std::string peer, std::shared_ptr<MemoryRegion> source,
+            std::shared_ptr<MemoryRegion> target, const std::vector<std::uint64_t>& tensors)
+      : TransferSet(device, std::move(peer), std::move(source), tensors), target_(std::move(target)) {}
+
+  Outcome<bool> try_send(std::size_t tensor) override {
+    return senders_[tensor].try_send(*source_, places_[tensor], completion_);
+  }
+  Outcome<bool> settled() override {
+    if (!completion_.done()) {
+      return false;
+    }
+    TESSER_TRANSPORT_RETURN_IF_FAILED(completion_.outcome());
+    return true;
+  }
+  Outcome<bool> has_arrived(std::size_t tensor) override { return receivers_[tensor].poll(); }
+
+  std::shared_ptr<MemoryRegion> target_;  // with the layout of the source
+  std::vector<Strided> places_;
+  Completion completion_;
+  std::vector<StaticSender> senders_;
+  std::vector<StaticReceiver> receivers_;
+};
+
+class DynamicSet final : public TransferSet {
+ public:
+  static Outcome<std::unique_ptr<TransferSet>> open(Device& device, const std::shared_ptr<Channel>& channel,
+                                                    const std::vector<std::uint64_t>& tensors, const std::string& there,
+                                                    const std::string& back) {
+    TESSER_TRANSPORT_ASSIGN(auto source, device.allocate(bytes_of(tensors), kMemory));
+    TESSER_TRANSPORT_ASSIGN(auto target, device.allocate(bytes_of(tensors), kMemory));
+    std::unique_ptr<DynamicSet> set(
+        new DynamicSet(device, channel->peer(), std::move(source), std::move(target), tensors));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      TESSER_TRANSPORT_ASSIGN(DynamicSender sender, DynamicSender::open(channel, name_of(there, i), set->source_));
+      TESSER_TRANSPORT_ASSIGN(DynamicReceiver receiver, DynamicReceiver::open(channel, name_of(back, i)));
+      set->shapes_.push_back({static_cast<std::int64_t>(tensors[i])});
+      set->senders_.push_back(std::move(sender));
+      set->arrivals_.push_back(std::make_unique<Arrival>(std::move(receiver)));
+    }
+    return set;
+  }
+
+  Outcome<void> release() override {
+    for (const std::unique_ptr<Arrival>& arrival : arrivals_) {
+      arrival->receiver.release();
+      arena_.free(*arrival->offset);
+      arrival->offset.reset();
+    }
+    awaited_.fill(arrivals_.size());
+    return {};
+  }
+
+ private:
+  struct Arrival {
+    explicit Arrival(DynamicReceiver end) : receiver(std::move(end)) {}
+
+    Completion completion;
+    DynamicReceiver receiver;
+    std::optional<std::uint64_t> offset;  // in the arena, from the begin of the read to release()
+  };
+
+  DynamicSet(Device& device, std::string peer, std::shared_ptr<MemoryRegion> source,
+             std::shared_ptr<MemoryRegion> target, const std::vector<std::uint64_t>& tensors)
+      : TransferSet(device, std::move(peer), std::move(source), tensors), arena_(std::move(target)) {}
+
+  Outcome<bool> try_send(std::size_t tensor) override {
+    return senders_[tensor].try_send(DType::kUInt8, shapes_[tensor], offset_of(tensor));
+  }
+  Outcome<bool> settled() override {
+    for (DynamicSender& sender : senders_) {
+      TESSER_TRANSPORT_ASSIGN(const bool released, sender.released());
+      if (!released) {
+        return false;
+      }
+    }
+    return true;
+  }
+  Outcome<bool> has_arrived(std::size_t tensor) override {
+    Arrival& arrival = *arrivals_[tensor];
+    if (!arrival.offset) {
+      TESSER_TRANSPORT_ASSIGN(const IncomingTensor* const offered, arrival.receiver.poll());
+      if (offered == nullptr) {
+        return false;
+      }
+      TESSER_TRANSPORT_ASSIGN(arrival.offset, arrival.receiver.receive(arena_, arrival.completion));
+      incoming_[tensor] = {arena_.at(*arrival.offset), offered->bytes};
+    }
+    if (!arrival.completion.done()) {
+      return false;
+    }
+    TESSER_TRANSPORT_RETURN_IF_FAILED(arrival.completion.outcome());
+    return true;
+  }
+
   RegisteredArena arena_;
-  Completion completion_;
-  DynamicSender sender_;
-  DynamicReceiver receiver_;
+  std::vector<Shape> shapes_;
+  std::vector<DynamicSender> senders_;
+  std::vector<std::unique_ptr<Arrival>> arrivals_;
 };
 
-Measurement summarise(const std::string& system, std::uint64_t bytes, std::vector<double> us) {
-  std::sort(us.begin(), us.end());
-  return {system, bytes, us[us.size() / 2], us.front(), static_cast<int>(us.size())};
+Outcome<std::unique_ptr<TransferSet>> open_set(Device& device, const std::shared_ptr<Channel>& channel, bool first,
+                                               MeasuredTransfer transfer, const std::vector<std::uint64_t>& tensors,
+                                               const std::string& name) {
+  for (const std::uint64_t bytes : tensors) {
+    if (bytes < kFewestBytes) {
+      return failure(FailureKind::kInvalidArgument, "",
+                     fmt::format("the smallest tensor that can be measured has {} bytes, not {}", kFewestBytes, bytes));
+    }
+  }
+  const std::string there = name + (first ? " there" : " back");
+  const std::string back = name + (first ? " back" : " there");
+  const auto open = transfer == MeasuredTransfer::kStatic ? &StaticSet::open : &DynamicSet::open;
+  return open(device, channel, tensors, there, back);
 }
-
-// Whether another round is worth its time; the first one warms pages and caches and does not count.
-bool goes_on(std::size_t rounds, Deadline end) {
-  return rounds < kFewestRounds || (rounds < kMostRounds && Clock::now() < end);
-}
-
-double microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
 }  // namespace
 
@@ -186,78 +289,40 @@ std::vector<std::uint64_t> default_sizes() {
   return sizes;
 }
 
-Outcome<std::vector<Measurement>> measure_transfers(Device& device, const std::shared_ptr<Channel>& channel, bool first,
-                                                    MeasuredTransfer transfer, const std::string& system,
-                                                    const MeasureOptions& options) {
-  std::vector<Measurement> measurements;
-  for (const std::uint64_t bytes : options.sizes) {
-    if (bytes < sizeof(std::uint64_t)) {
-      return failure(FailureKind::kInvalidArgument, "", "the smallest size that can be measured is 8 bytes");
-    }
-    const std::string there = fmt::format("{} {} there", system, bytes);
-    const std::string back = fmt::format("{} {} back", system, bytes);
-    const auto open = transfer == MeasuredTransfer::kStatic ? &StaticSide::open : &DynamicSide::open;
-    TESSER_TRANSPORT_ASSIGN(const std::unique_ptr<Side> side,
-                            open(device, channel, bytes, first ? there : back, first ? back : there));
-    if (!first) {
-      for (std::uint64_t round = 0; round != kLast;) {
-        TESSER_TRANSPORT_ASSIGN(round, side->receive());
-        TESSER_TRANSPORT_RETURN_IF_FAILED(side->send(round));
-      }
-      // The peer is done with this side's buffers once it says so in its turn.
-      TESSER_TRANSPORT_RETURN_IF_FAILED(side->receive());
-      TESSER_TRANSPORT_RETURN_IF_FAILED(side->finish());
-      continue;
-    }
-    std::vector<double> us;
-    const Deadline end = in(options.time_per_size);
-    for (std::uint64_t round = 0; round == 0 || goes_on(us.size(), end); ++round) {
-      const Deadline begin = Clock::now();
-      TESSER_TRANSPORT_RETURN_IF_FAILED(side->send(round));
-      TESSER_TRANSPORT_ASSIGN(const std::uint64_t answer, side->receive());
-      if (answer != round) {
-        return failure(FailureKind::kProtocol, channel->peer(),
-                       fmt::format("round {} was answered by {}", round, answer));
-      }
-      if (round != 0) {
-        us.push_back(microseconds(Clock::now() - begin) / 2);
-      }
-    }
-    TESSER_TRANSPORT_RETURN_IF_FAILED(side->send(kLast));
-    TESSER_TRANSPORT_RETURN_IF_FAILED(side->receive());
-    TESSER_TRANSPORT_RETURN_IF_FAILED(side->send(kLast));
-    TESSER_TRANSPORT_RETURN_IF_FAILED(side->finish());
-    measurements.push_back(summarise(system, bytes, std::move(us)));
+Outcome<Measurement> measure_transfer(Device& device, const std::shared_ptr<Channel>& channel, bool first,
+                                      MeasuredTransfer transfer, const std::string& system, std::uint64_t bytes,
+                                      const RoundOptions& options) {
+  TESSER_TRANSPORT_ASSIGN(
+      const std::unique_ptr<TransferSet> tensor,
+      open_set(device, channel, first, transfer, {bytes}, fmt::format("{} {} bytes", system, bytes)));
+  if (first) {
+    return lead_there_and_back(*tensor, system, options);
   }
-  return measurements;
+  TESSER_TRANSPORT_RETURN_IF_FAILED(follow_there_and_back(*tensor));
+  return Measurement{system, bytes};
 }
 
-std::vector<Measurement> measure_memcpy(const MeasureOptions& options) {
-  std::vector<Measurement> measurements;
-  for (const std::uint64_t bytes : options.sizes) {
-    // There and back between two pairs of buffers, as the transfers do it.
-    std::vector<std::byte> memory(4 * bytes, std::byte{1});
-    std::byte* source[] = {memory.data(), memory.data() + bytes};
-    std::byte* target[] = {memory.data() + 2 * bytes, memory.data() + 3 * bytes};
-    std::vector<double> us;
-    const Deadline end = in(options.time_per_size);
-    std::uint64_t seen = 0;
-    for (std::uint64_t round = 0; round == 0 || goes_on(us.size(), end); ++round) {
-      const Deadline begin = Clock::now();
-      for (int way = 0; way < 2; ++way) {
-        mark(source[way], bytes, round);
-        std::memcpy(target[way], source[way], bytes);
-        seen += marked(target[way], bytes, "").value_or(kLast);
-      }
-      if (round != 0) {
-        us.push_back(microseconds(Clock::now() - begin) / 2);
-      }
-    }
-    if (seen != kLast) {  // keeps the copies from being left out
-      measurements.push_back(summarise("memcpy", bytes, std::move(us)));
-    }
+Outcome<Measurement> measure_exchange(Device& device, const std::shared_ptr<Channel>& channel, bool first,
+                                      MeasuredTransfer transfer, const std::string& system,
+                                      const std::vector<std::uint64_t>& tensors, const RoundOptions& options) {
+  if (tensors.empty()) {
+    return failure(FailureKind::kInvalidArgument, "", "an exchange needs a tensor");
   }
-  return measurements;
+  TESSER_TRANSPORT_ASSIGN(const std::unique_ptr<TransferSet> set,
+                          open_set(device, channel, first, transfer, tensors, system + " set"));
+  TESSER_TRANSPORT_ASSIGN(const std::unique_ptr<TransferSet> turn,
+                          open_set(device, channel, first, transfer, {kFewestBytes}, system + " turn"));
+  set->send_also(*turn);
+  if (first) {
+    return lead_exchange(*set, *turn, system, options);
+  }
+  TESSER_TRANSPORT_RETURN_IF_FAILED(follow_exchange(*set, *turn));
+  return Measurement{system};
+}
+
+Outcome<Measurement> measure_copy(std::uint64_t bytes, const RoundOptions& options) {
+  TESSER_TRANSPORT_ASSIGN(const MemoryRegion memory, MemoryRegion::map(0, 1, 4 * bytes, kMemory));
+  return measure_memcpy(memory.span(), options);
 }
 
 }  // namespace tesser::transport

@@ -1,7 +1,6 @@
 // Measures transfers between two connected devices; what `tesser transport bench` and `./x bench transfer` run.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,37 +8,28 @@
 
 #include "transport/channel.h"
 #include "transport/device.h"
+#include "transport/measured_rounds.h"
 
 namespace tesser::transport {
 
 enum class MeasuredTransfer : std::uint8_t { kStatic, kDynamic };
 
-struct Measurement {
-  std::string system;  // "tesser-static", "tesser-dynamic", "tesser-tcp", "memcpy"
-  std::uint64_t bytes = 0;
-  double us_median = 0;  // one way
-  double us_lowest = 0;
-  int rounds = 0;
-
-  double gb_s() const { return us_median == 0 ? 0 : static_cast<double>(bytes) / us_median * 1e-3; }
-};
-
-struct MeasureOptions {
-  std::vector<std::uint64_t> sizes;
-  std::chrono::milliseconds time_per_size{200};
-};
-
 // 64 B to 256 MiB in steps of 4.
 std::vector<std::uint64_t> default_sizes();
 
-// Ping-pong: the tensor goes there, the other side checks its first and last word and sends one of the same size back;
-// one way is half a round trip. Both sides call it with the same options, one of them as `first`, which gets the
-// numbers; the other gets none. Blocks for about sizes * time_per_size.
-Outcome<std::vector<Measurement>> measure_transfers(Device& device, const std::shared_ptr<Channel>& channel, bool first,
-                                                    MeasuredTransfer transfer, const std::string& system,
-                                                    const MeasureOptions& options);
+// One tensor of that many bytes, there and back (measured_rounds.h). Both sides call it with the same transfer, bytes
+// and `name`, one of them as `first`, which gets the figures; the other gets no rounds. Blocks for about the time of
+// the options.
+Outcome<Measurement> measure_transfer(Device& device, const std::shared_ptr<Channel>& channel, bool first,
+                                      MeasuredTransfer transfer, const std::string& system, std::uint64_t bytes,
+                                      const RoundOptions& options);
 
-// memcpy between two buffers of this process, with the same check: the limit for one copy.
-std::vector<Measurement> measure_memcpy(const MeasureOptions& options);
+// A set of tensors exchanged by both sides at once, one transfer each and all in flight; otherwise as above.
+Outcome<Measurement> measure_exchange(Device& device, const std::shared_ptr<Channel>& channel, bool first,
+                                      MeasuredTransfer transfer, const std::string& system,
+                                      const std::vector<std::uint64_t>& tensors, const RoundOptions& options);
+
+// memcpy between buffers of this process, in memory as a device has it.
+Outcome<Measurement> measure_copy(std::uint64_t bytes, const RoundOptions& options);
 
 }  // namespace tesser::transport

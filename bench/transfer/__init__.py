@@ -1,0 +1,1 @@
+"""./x bench transfer: tensors between two processes, in tesser and in others."""
