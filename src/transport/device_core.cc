@@ -192,9 +192,12 @@ void DeviceCore::add_channel(const std::shared_ptr<Channel>& channel, const std:
     if (accepted) {
       accepted_.push_back(channel);
     }
+    if (link != nullptr) {
+      tcp_.add(link);
+    }
   }
   if (link != nullptr) {
-    tcp_.add(link);
+    link->watch(tcp_.event_descriptor());
   }
   service_->wake();
   signals_.ring();
@@ -280,10 +283,11 @@ void DeviceCore::fail_channel(std::shared_ptr<Channel> channel, Failure failure,
 
 bool DeviceCore::spin(const std::function<bool()>& ready, Deadline deadline) {
   constexpr int kLooksBetweenClockReads = 32;
+  constexpr int kLooksBetweenProgress = 4;
   const bool progresses = has_network();
   Deadline end = Clock::now() + options_.spin;
   while (true) {
-    for (int i = 0; i < (progresses ? 1 : kLooksBetweenClockReads); ++i) {
+    for (int i = 0; i < (progresses ? kLooksBetweenProgress : kLooksBetweenClockReads); ++i) {
       if (ready()) {
         return true;
       }

@@ -23,7 +23,8 @@ namespace {
 constexpr std::uint64_t kCopied = 4 << 10;
 constexpr std::uint64_t kMostInCall = 256 << 10;
 constexpr std::uint64_t kMostInRound = 1 << 20;
-constexpr std::size_t kMostPieces = 64;
+constexpr std::size_t kMostPieces = 256;
+constexpr std::size_t kPackedBytes = 64 << 10;
 constexpr std::chrono::milliseconds kTimeToArrive{200};
 
 std::uint32_t events_of(bool for_sending) { return for_sending ? EPOLLIN | EPOLLOUT : EPOLLIN; }
@@ -92,6 +93,7 @@ unsigned TcpLink::flush_locked(std::uint64_t most) {
     iovec pieces[kMostPieces];
     std::size_t count = 0;
     std::uint64_t bytes = 0;
+    std::size_t packed = 0;
     const auto add = [&](const void* data, std::uint64_t size) {
       size = std::min(size, most - bytes);
       pieces[count++] = {const_cast<void*>(data), static_cast<std::size_t>(size)};
@@ -107,8 +109,20 @@ unsigned TcpLink::flush_locked(std::uint64_t most) {
       if (outgoing->payload) {
         for (RunCursor cursor = *outgoing->payload; cursor.left() != 0 && count < kMostPieces && bytes < most;) {
           const std::uint64_t run = cursor.left_in_run();
-          add(outgoing->from + cursor.offset(), run);
-          cursor.advance(run);
+          if (run >= kShortRun) {
+            add(outgoing->from + cursor.offset(), run);
+            cursor.advance(run);
+            continue;
+          }
+          const std::size_t begin = packed;
+          packed = pack_locked(outgoing->from, cursor, packed);
+          if (packed == begin) {
+            break;
+          }
+          add(packed_.data() + begin, packed - begin);
+        }
+        if (packed != 0) {
+          break;  // what follows must not overtake runs that found no room
         }
       }
     }
@@ -136,6 +150,19 @@ unsigned TcpLink::flush_locked(std::uint64_t most) {
     core_.signals().ring();
   }
   return rounds;
+}
+
+// Copies short runs behind the first `used` bytes of packed_, as many as have room; returns how many bytes it then
+// holds.
+std::size_t TcpLink::pack_locked(const std::byte* from, RunCursor& cursor, std::size_t used) {
+  packed_.resize(kPackedBytes);
+  while (cursor.left() != 0 && cursor.left_in_run() < kShortRun && kPackedBytes - used >= kShortRun) {
+    const std::uint64_t run = cursor.left_in_run();
+    std::memcpy(packed_.data() + used, from + cursor.offset(), run);
+    cursor.advance(run);
+    used += run;
+  }
+  return used;
 }
 
 // Returns how many operations these bytes have completed.
@@ -167,6 +194,9 @@ std::uint64_t TcpLink::sent_locked(std::uint64_t bytes) {
 
 void TcpLink::watch(int epoll) {
   const std::lock_guard lock(send_mutex_);
+  if (aborted_) {
+    return;  // it would be ready for ever
+  }
   epoll_ = epoll;
   watched_for_sending_ = !outgoing_.empty();
   epoll_event event{};

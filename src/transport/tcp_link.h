@@ -67,6 +67,7 @@ class TcpLink {
     TcpMessage message;
     std::byte* to = nullptr;  // nullptr: nobody wants it any more
     std::optional<RunCursor> payload;
+    bool has_short_runs = false;
     std::shared_ptr<const MemoryRegion> region;
     Completion* completion = nullptr;  // of a read
 
@@ -77,6 +78,7 @@ class TcpLink {
   bool enqueue(Outgoing outgoing);
   unsigned flush_locked(std::uint64_t most);
   std::uint64_t sent_locked(std::uint64_t bytes);
+  std::size_t pack_locked(const std::byte* from, RunCursor& cursor, std::size_t used);
   void watch_locked(bool for_sending);
   void ended(Failure failure, bool tell_peer);
 
@@ -88,6 +90,7 @@ class TcpLink {
   Outcome<void> answer_locked(const TcpMessage& request);
   void complete_locked();
   void take_payload_locked(std::uint64_t bytes);
+  void place_buffered_locked();
 
   DeviceCore& core_;
   const std::string peer_;
@@ -99,6 +102,7 @@ class TcpLink {
   std::deque<Outgoing> outgoing_;
   std::size_t answers_ = 0;         // in outgoing_
   std::optional<Failure> aborted_;  // changes under both mutexes, so either is enough to read it
+  std::vector<std::byte> packed_;   // short runs on their way out
   int epoll_ = -1;
   bool watched_for_sending_ = false;
 

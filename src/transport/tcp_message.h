@@ -11,6 +11,9 @@
 
 namespace tesser::transport {
 
+// Runs shorter than this go through a buffer on their way: a piece of a system call costs more than its copy.
+constexpr std::uint64_t kShortRun = 256;
+
 enum class TcpKind : std::uint32_t {
   kWrite = 1,        // payload for `layout` in `region`, then `value` for the word `signal` (0: none)
   kReadRequest = 2,  // asks for `layout` in `region`; `value` numbers the request

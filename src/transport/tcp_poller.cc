@@ -20,12 +20,9 @@ Outcome<void> TcpPoller::open() {
 }
 
 void TcpPoller::add(const std::shared_ptr<TcpLink>& link) {
-  {
-    const std::lock_guard lock(mutex_);
-    links_.emplace(link->token(), link);
-    count_.store(links_.size());
-  }
-  link->watch(epoll_.get());
+  const std::lock_guard lock(mutex_);
+  links_.emplace(link->token(), link);
+  count_.store(links_.size());
 }
 
 void TcpPoller::remove(std::uint64_t token) {

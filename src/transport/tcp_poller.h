@@ -18,7 +18,7 @@ class TcpPoller {
  public:
   Outcome<void> open();
 
-  void add(const std::shared_ptr<TcpLink>& link);
+  void add(const std::shared_ptr<TcpLink>& link);  // whose watch() is the caller's to call
   void remove(std::uint64_t token);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 

@@ -17,7 +17,7 @@
 namespace tesser::transport {
 namespace {
 
-constexpr std::size_t kMostRuns = 64;
+constexpr std::size_t kMostRuns = 256;
 constexpr std::size_t kNowhereBytes = 64 << 10;
 constexpr std::size_t kMostAnswers = 1 << 18;  // that wait to be sent
 
@@ -27,7 +27,7 @@ unsigned TcpLink::receive_locked(std::uint64_t most) {
   unsigned rounds = 0;
   std::uint64_t moved = 0;
   while (moved < most && !no_more_comes_ && !aborted_) {
-    // Payload goes where it belongs, and what follows it to the buffer.
+    // Payload goes where it belongs, and what follows it, or has short runs, to the buffer.
     iovec pieces[kMostRuns + 1];
     std::size_t count = 0;
     std::uint64_t payload = 0;
@@ -36,7 +36,7 @@ unsigned TcpLink::receive_locked(std::uint64_t most) {
       nowhere_.resize(kNowhereBytes);
       payload = std::min<std::uint64_t>(left, kNowhereBytes);
       pieces[count++] = {nowhere_.data(), static_cast<std::size_t>(payload)};
-    } else if (left != 0) {
+    } else if (left != 0 && !incoming_.has_short_runs) {
       for (RunCursor cursor = *incoming_.payload; cursor.left() != 0 && count < kMostRuns;) {
         const std::uint64_t run = cursor.left_in_run();
         pieces[count++] = {incoming_.to + cursor.offset(), static_cast<std::size_t>(run)};
@@ -45,7 +45,7 @@ unsigned TcpLink::receive_locked(std::uint64_t most) {
       }
     }
     std::uint64_t wanted = payload;
-    if (payload == left) {
+    if (payload == left || (left != 0 && incoming_.has_short_runs && incoming_.to != nullptr)) {
       pieces[count++] = {buffer_.data() + buffer_end_, kBufferBytes - buffer_end_};
       wanted += kBufferBytes - buffer_end_;
     }
@@ -95,6 +95,7 @@ void TcpLink::take_payload_locked(std::uint64_t bytes) {
 
 // Handles what is in the buffer. False when it cannot be right.
 bool TcpLink::parse_locked() {
+  place_buffered_locked();
   while (incoming_.left() == 0 && buffer_begin_ != buffer_end_) {
     const std::string_view bytes(reinterpret_cast<const char*>(buffer_.data()) + buffer_begin_,
                                  buffer_end_ - buffer_begin_);
@@ -111,20 +112,24 @@ bool TcpLink::parse_locked() {
       return false;
     }
     buffer_begin_ += parsed->used;
-    while (incoming_.left() != 0 && buffer_begin_ != buffer_end_) {
-      const std::size_t run = std::min<std::size_t>(incoming_.payload->left_in_run(), buffer_end_ - buffer_begin_);
-      if (incoming_.to != nullptr) {
-        std::memcpy(incoming_.to + incoming_.payload->offset(), buffer_.data() + buffer_begin_, run);
-      }
-      buffer_begin_ += run;
-      take_payload_locked(run);
-    }
+    place_buffered_locked();
   }
   // What is left is the begin of a message, and short.
   std::memmove(buffer_.data(), buffer_.data() + buffer_begin_, buffer_end_ - buffer_begin_);
   buffer_end_ -= buffer_begin_;
   buffer_begin_ = 0;
   return true;
+}
+
+void TcpLink::place_buffered_locked() {
+  while (incoming_.left() != 0 && buffer_begin_ != buffer_end_) {
+    const std::size_t run = std::min<std::size_t>(incoming_.payload->left_in_run(), buffer_end_ - buffer_begin_);
+    if (incoming_.to != nullptr) {
+      std::memcpy(incoming_.to + incoming_.payload->offset(), buffer_.data() + buffer_begin_, run);
+    }
+    buffer_begin_ += run;
+    take_payload_locked(run);
+  }
 }
 
 Outcome<void> TcpLink::begin_locked(TcpMessage message) {
@@ -148,6 +153,7 @@ Outcome<void> TcpLink::begin_locked(TcpMessage message) {
     incoming_.payload.emplace(std::move(found->second.target));
     reads_.erase(found);
   }
+  incoming_.has_short_runs = incoming_.payload->left_in_run() < std::min(kShortRun, incoming_.left());
   if (incoming_.left() == 0) {
     complete_locked();
   }
