@@ -349,7 +349,9 @@ class Lowerer {
     std::vector<LocalId> outputs;
     for (std::size_t result = 0; result < node.outputs.size(); ++result) {
       if (node.outputs[result] == kNone) {
-        outputs.push_back(kNone);
+        if (call.op == node.op) {  // a call of another operator makes the results that exist, and no others
+          outputs.push_back(kNone);
+        }
         continue;
       }
       const graph::Value& whole = value(node.outputs[result]);

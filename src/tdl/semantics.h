@@ -93,6 +93,7 @@ struct LocalResult {
 };
 struct LocalCall {
   bool empty = false;  // nothing to compute: an interval of the box is empty
+  // Results as the node's when it is the node's operator; another one makes those that exist, in their order.
   std::string op;
   // As of a node; ValueRefs name the whole values: where the call takes a tensor it is operands[] in the order of
   // values_read over these arguments, which may repeat, leave out or reorder the node's operands.
