@@ -1,5 +1,6 @@
 // Writes and reads of a peer's memory.
 
+#include <algorithm>
 #include <vector>
 
 #include "conformance.h"
@@ -122,42 +123,48 @@ TEST_P(Conformance, EveryAlignmentOfBothSides) {
   });
 }
 
-// More rows than one system call takes pieces, and columns that are rows there.
-TEST_P(Conformance, ThousandsOfRunsInOneWriteAndOneRead) {
+// More runs than one system call takes pieces, short ones and long ones, gathered and scattered on either side.
+TEST_P(Conformance, HundredsOfRunsInOneWriteAndOneRead) {
   run_peers(GetParam(), 2, [](Peer& peer) {
-    const Shape whole{50, 60, 10};
-    const Strided box = rectangle(64, DType::kInt16, whole, {3, 5, 2}, {40, 50, 3});
-    const Strided dense = Strided::contiguous(8, box.bytes());
-    auto region = must(peer.device->allocate(64 + 50 * 60 * 10 * 2));
-    const auto other = counterpart(peer, *region);
-    auto packed = must(peer.device->allocate(16'384));
-    Completion completion;
-    if (peer.index == 0) {
-      fill(packed->data() + dense.offset, dense.run_bytes, 9);
-      must(peer.channel().write(*packed, dense, *other, box, completion));
-      must(peer.channel().flush(completion));
-      finish(peer, completion);
-      must(peer.channel().read(*other, box, *region, dense, completion));
-      finish(peer, completion);
-      EXPECT_TRUE(holds(region->data() + dense.offset, dense.run_bytes, 9));
-    }
-    peer.arrive();
-    if (peer.index == 1) {
-      std::vector<std::byte> gathered;
-      std::size_t touched = 0;
-      RunCursor cursor(box);
-      while (cursor.left() != 0) {
-        const std::byte* run = region->data() + cursor.offset();
-        gathered.insert(gathered.end(), run, run + cursor.left_in_run());
-        cursor.advance(cursor.left_in_run());
+    const Strided short_runs = rectangle(64, DType::kInt16, {50, 60, 10}, {3, 5, 2}, {40, 50, 3});
+    const Strided long_runs = rectangle(8, DType::kUInt8, {601, 400}, {1, 50}, {600, 300});
+    std::uint64_t seed = 0;
+    for (const Strided& box : {short_runs, long_runs}) {
+      ++seed;
+      const Strided dense = Strided::contiguous(8, box.bytes());
+      auto boxed = must(peer.device->allocate(*box.checked_end()));
+      auto packed = must(peer.device->allocate(8 + box.bytes()));
+      const auto their_box = counterpart(peer, *boxed);
+      const auto their_packed = counterpart(peer, *packed);
+      Completion completion;
+      if (peer.index == 0) {
+        // From one run here to many there, from there to many here, and back to one run there.
+        fill(packed->data() + dense.offset, dense.run_bytes, seed);
+        must(peer.channel().write(*packed, dense, *their_box, box, completion));
+        must(peer.channel().flush(completion));
+        finish(peer, completion);
+        must(peer.channel().read(*their_box, box, *boxed, box, completion));
+        finish(peer, completion);
+        must(peer.channel().write(*boxed, box, *their_packed, dense, completion));
+        must(peer.channel().flush(completion));
+        finish(peer, completion);
       }
-      EXPECT_TRUE(holds(gathered.data(), gathered.size(), 9));
-      for (const std::byte byte : region->span()) {
-        touched += byte != std::byte{0} ? 1 : 0;
+      peer.arrive();
+      if (peer.index == 1) {
+        EXPECT_TRUE(holds(packed->data() + dense.offset, dense.run_bytes, seed));
+        std::vector<std::byte> gathered;
+        for (RunCursor cursor(box); cursor.left() != 0; cursor.advance(cursor.left_in_run())) {
+          std::byte* run = boxed->data() + cursor.offset();
+          gathered.insert(gathered.end(), run, run + cursor.left_in_run());
+          std::fill(run, run + cursor.left_in_run(), std::byte{0});
+        }
+        EXPECT_TRUE(holds(gathered.data(), gathered.size(), seed));
+        // Nothing between the runs was touched.
+        EXPECT_EQ(std::count(boxed->span().begin(), boxed->span().end(), std::byte{0}),
+                  static_cast<std::ptrdiff_t>(boxed->bytes()));
       }
-      EXPECT_LE(touched, box.bytes());
+      peer.arrive();
     }
-    peer.arrive();
   });
 }
 
