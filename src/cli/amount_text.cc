@@ -1,6 +1,8 @@
 #include "cli/amount_text.h"
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -18,6 +20,27 @@ std::string bytes_text(std::int64_t bytes) {
     amount /= 1024;
   }
   return fmt::format("{:.1f} {}", amount, kUnits[unit]);
+}
+
+std::optional<std::int64_t> bytes_from_text(std::string_view text) {
+  double amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount, std::chars_format::fixed);
+  if (error != std::errc{} || !(amount >= 0)) return std::nullopt;
+  std::string unit;
+  for (const char c : text.substr(static_cast<std::size_t>(end - text.data()))) {
+    if (c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  constexpr std::string_view kPrefixes = "kmgt";
+  double factor = 1;
+  if (!unit.empty() && unit != "b") {
+    const std::size_t power = kPrefixes.find(unit.front());
+    if (power == std::string_view::npos) return std::nullopt;
+    const std::string_view rest = std::string_view(unit).substr(1);
+    if (rest != "b" && rest != "ib" && !rest.empty()) return std::nullopt;
+    factor = std::pow(rest == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
+  }
+  constexpr double kMost = 9e18;
+  return amount * factor > kMost ? std::nullopt : std::optional(static_cast<std::int64_t>(amount * factor));
 }
 
 std::string duration_text(double seconds) {

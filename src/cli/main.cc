@@ -35,6 +35,7 @@ int run(int count, char** words) {
   Action action;
   add_capture(app, action);
   add_show(app, action);
+  add_plan(app, action);
   add_train(app, action);
   add_evaluate(app, action);
   add_run(app, action);

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@
 #include "base/json.h"
 #include "cli/amount_text.h"
 #include "cli/commands.h"
+#include "cli/show_plan.h"
 #include "graph/names.h"
 #include "graph/print.h"
 #include "graph/read.h"
 #include "graph/summary.h"
 #include "graph/write.h"
 #include "partition/expand.h"
+#include "partition/format.h"
 #include "runtime/executor.h"
 #include "runtime/passes/passes.h"
 #include "runtime/passes/peak_memory.h"
@@ -39,7 +42,9 @@ Examples:
   tesser show mnist.tesser --graph --expanded   the same as planning sees it: rewritten so that every operator can be cut
   tesser show mnist.tesser --memory             what is live where memory is fullest
   tesser show mnist.tesser --program forward    the forward program beside the step
-  tesser show mnist.tesser --json               the same as numbers)";
+  tesser show mnist.tesser --json               the same as numbers
+  tesser show mnist.plan                        how a plan cuts a step, what moves and why, other plans beside it
+  tesser show mnist.plan --worker 3             what one worker has and computes)";
 
 constexpr std::size_t kLiveShown = 20;
 
@@ -54,6 +59,9 @@ struct Arguments {
   std::filesystem::path output;  // of --expanded; empty: print
   bool json = false;
   bool memory = false;
+  std::filesystem::path of;            // of a plan: its program
+  std::optional<std::int64_t> worker;  // of a plan
+  bool alone = false;                  // of a plan: without the others
 };
 
 std::string grouped(std::int64_t number) {
@@ -342,6 +350,22 @@ void print_json(const Program& program, const Program& prepared, const Summary& 
 }
 
 Result<int> run_show(const Arguments& arguments) {
+  if (partition::is_plan(arguments.path)) {
+    if (arguments.graph || arguments.memory || arguments.depth_given) {
+      return invalid_input(arguments.path.string() +
+                           ": is a plan, of which --graph, --memory and --depth show nothing; they are for programs");
+    }
+    ShowPlanArguments of_plan;
+    of_plan.plan = arguments.path;
+    if (!arguments.of.empty()) of_plan.program = arguments.of;
+    of_plan.worker = arguments.worker;
+    of_plan.compare = !arguments.alone;
+    of_plan.json = arguments.json;
+    return show_plan(of_plan);
+  }
+  if (arguments.worker || arguments.alone || !arguments.of.empty()) {
+    return invalid_input(arguments.path.string() + ": is no plan; --worker, --alone and --of are for plans");
+  }
   Result<Program> program = graph::read_program(arguments.path, arguments.program);
   if (!program) {
     if (program.error().code == ErrorCode::kNotFound && arguments.program == "forward" &&
@@ -383,9 +407,11 @@ Result<int> run_show(const Arguments& arguments) {
 }  // namespace
 
 void add_show(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("show", "Print what a program is made of");
+  CLI::App* command = app.add_subcommand("show", "Print what a program is made of, or what a plan does with it");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("program_path", arguments->path, "Program directory NAME.tesser, or one of its JSON files")
+  command
+      ->add_option("program_path", arguments->path,
+                   "Program directory NAME.tesser, one of its JSON files, or a plan NAME.plan")
       ->required();
   command->add_option("--program", arguments->program, "Which of its programs: program (the step) or forward")
       ->check(CLI::IsMember({"program", "forward"}));
@@ -414,6 +440,10 @@ void add_show(CLI::App& app, Action& action) {
   CLI::Option* const json = command->add_flag("--json", arguments->json, "Print the summary as JSON");
   graph->excludes(memory)->excludes(json);
   memory->excludes(json);
+  command->add_option("--of", arguments->of, "Of a plan: the program, if it is not where the plan says");
+  command->add_option("--worker", arguments->worker, "Of a plan: what this worker has and computes")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--alone", arguments->alone, "Of a plan: do not compare it with plans of the other presets");
   command->footer(kExamples);
   command->callback([arguments, depth, &action] {
     arguments->depth_given = depth->count() > 0;

@@ -1,5 +1,6 @@
 #include "partition/format.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <utility>

@@ -115,13 +115,20 @@ class Reasons {
   // A value in the user's words: its own name for inputs, what it is the gradient of, or what makes it.
   std::string name(ValueId value) const {
     if (const std::string& known = names_[static_cast<std::size_t>(value)]; !known.empty()) return known;
-    const graph::Value& it = program_.value(value);
+    const std::string shape = shape_text(program_.value(value).shape);
+    ValueId made = value;  // behind views, which make nothing
+    while (program_.value(made).producer != kNone) {
+      const graph::Node& producer = program_.node(program_.value(made).producer);
+      if (graph::operator_class(producer.op) != graph::OperatorClass::kView) break;
+      made = graph::value_argument(producer, 0);
+    }
+    const graph::Value& it = program_.value(made);
     if (it.producer == kNone) return pattern(it.name);
     const graph::Node& node = program_.node(it.producer);
     const std::string_view op = graph::base_name(node.op);
     const std::string what(op.substr(op.find("::") + 2));
     return (node.phase == graph::Phase::kBackward ? "the gradient by " : "the result of ") + what + module_text(node) +
-           " " + shape_text(it.shape);
+           " " + shape;
   }
 
   // "dimension 0 of images": the first operand that the variable is an index of.
