@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -111,6 +112,7 @@ class Lowerer {
         options_(options),
         distances_(plan.levels),
         workers_(static_cast<std::size_t>(distances_.workers())),
+        scattered_(workers_),
         owned_(program.values.size()),
         at_rest_(program.values.size()),
         images_(image_values(program)),
@@ -190,9 +192,34 @@ class Lowerer {
                                  {ValueRef{current.id}, static_cast<std::int64_t>(dimension), begin,
                                   begin + region[dimension].size(), std::int64_t{1}},
                                  {next.id});
+      // Rows of the outermost dimension lie together, every other part of a tensor does not.
+      const bool outermost =
+          std::all_of(whole.shape.begin(), whole.shape.begin() + static_cast<std::ptrdiff_t>(dimension),
+                      [](std::int64_t size) { return size == 1; });
+      if (!outermost || scattered_[worker].contains(current.id)) {
+        scattered_[worker].insert(next.id);
+      }
       current = std::move(next);
     }
     return current;
+  }
+
+  // PyTorch's kernels for normalisation, pooling and attention take the memory of some arguments as it comes, whatever
+  // the strides say; a rectangle out of a larger tensor is copied for them.
+  LocalId dense(std::size_t worker, LocalId id, NodeId node) {
+    const graph::OperatorClass kind = graph::operator_class(program_.node(node).op);
+    const bool takes_any_strides = kind == graph::OperatorClass::kView || kind == graph::OperatorClass::kMovement ||
+                                   kind == graph::OperatorClass::kElementwise ||
+                                   (kind == graph::OperatorClass::kContraction &&
+                                    program_.node(node).op.find("scaled_dot_product") == std::string::npos);
+    if (takes_any_strides || !scattered_[worker].contains(id)) {
+      return id;
+    }
+    const graph::Value scattered = builders_[worker].value(id);
+    const LocalId copy = builders_[worker].add_value(scattered.name + "/dense", scattered.dtype, scattered.shape);
+    builders_[worker].add_node({node, Stage::kReceiveArguments}, "aten::clone", scattered.name + "/dense",
+                               {ValueRef{id}, graph::Enumerator{"memory_format", "contiguous_format"}}, {copy});
+    return copy;
   }
 
   // Makes `region` of a value on one worker out of parts that cover it. Nothing is moved when one part of its own is
@@ -277,7 +304,7 @@ class Lowerer {
     const Place place{node, Stage::kReceiveArguments};
     WorkerBuilder& builder = builders_[worker];
     const std::string name = value(id).name;
-    if (operand.zero) {
+    if (operand.zero || tdl::volume(operand.region) == 0) {  // zeros for it, nothing but zeros around it, or nothing
       const Shape shape = tdl::shape_of(operand.given);
       const LocalId zeros = builder.add_value(name + "/zeros", value(id).dtype, shape);
       builder.add_node(place, "aten::full", name + "/zeros",
@@ -286,7 +313,7 @@ class Lowerer {
     }
     const Held held = fetch(worker, id, operand.region, node);
     if (operand.given == operand.region) {
-      return held.id;
+      return dense(worker, held.id, node);
     }
     std::vector<std::int64_t> padding;  // from the last dimension on, before and after
     for (std::size_t dimension = operand.given.size(); dimension-- > 0;) {
@@ -514,12 +541,13 @@ class Lowerer {
   const LoweringOptions& options_;
   Distances distances_;
   std::size_t workers_;
-  std::vector<std::vector<int>> digits_;    // by worker
-  std::vector<WorkerBuilder> builders_;     // by worker
-  std::vector<std::vector<Region>> owned_;  // by value, by worker; filled when first asked for
-  std::vector<std::vector<Held>> at_rest_;  // by value, by worker
-  std::vector<bool> images_;                // by value: moved with channels innermost
-  std::vector<NodeId> ready_;               // by value: the node after which it is at rest
+  std::vector<std::vector<int>> digits_;                // by worker
+  std::vector<std::unordered_set<LocalId>> scattered_;  // by worker: parts of tensors that do not lie together
+  std::vector<WorkerBuilder> builders_;                 // by worker
+  std::vector<std::vector<Region>> owned_;              // by value, by worker; filled when first asked for
+  std::vector<std::vector<Held>> at_rest_;              // by value, by worker
+  std::vector<bool> images_;                            // by value: moved with channels innermost
+  std::vector<NodeId> ready_;                           // by value: the node after which it is at rest
   std::map<std::tuple<std::size_t, ValueId, std::string, graph::Phase>, Fetched> fetched_;
   std::int64_t next_transfer_ = 0;
   std::int64_t bytes_ = 0;
