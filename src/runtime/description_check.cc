@@ -74,7 +74,7 @@ std::string parts_text(const std::vector<Interval>& parts) {
 
 // Each strategy cut evenly and unevenly, and some pairs of strategies one inside the other.
 std::vector<Cut> cuts_of(const tdl::NodeSemantics& semantics, std::mt19937_64& generator) {
-  constexpr std::int64_t kParts[] = {2, 3, 4, 5, 7};
+  constexpr std::int64_t kParts[] = {2, 3, 4, 5, 6, 7};
   constexpr std::size_t kPairs = 3;
   const auto any_count = [&] { return kParts[generator() % std::size(kParts)]; };
   const Box whole = semantics.whole_box();
