@@ -15,6 +15,8 @@ HELP = """\
   test [FILTER]         lint, C++ and Python tests, fuzzing, sanitizers; with FILTER the tests whose name contains it
       --fuzz-seconds N      seconds each fuzz target runs (60); 0 leaves fuzzing out
       --sanitize            also run the C++ tests under ThreadSanitizer
+      --faults              only 100 random schedules of killed, stopped and paused workers on each path
+      --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare
   bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels),
                         transfer (tensors between two processes: tesser, gRPC, Gloo, memcpy)
@@ -45,6 +47,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("filter", nargs="?", default="")
     test.add_argument("--fuzz-seconds", type=int, default=None)
     test.add_argument("--sanitize", action="store_true")
+    test.add_argument("--faults", action="store_true")
+    test.add_argument("--rdma", action="store_true")
     verbs.add_parser("demo").add_argument("name", nargs="?", default="mnist")
     verbs.add_parser("bench").add_argument("name")
     verbs.add_parser("lint")
@@ -68,6 +72,8 @@ def main(arguments: list[str]) -> int:
             case "build":
                 build.build(options.preset)
             case "test":
+                if options.faults or options.rdma:
+                    return testing.campaigns(options.faults, options.rdma)
                 return testing.test(options.filter, options.fuzz_seconds, options.sanitize)
             case "demo":
                 demo.demo(options.name, options.rest)

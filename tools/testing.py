@@ -7,16 +7,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools import build, environment, lint, totals
+from tools import build, environment, lint, rdma, totals
 from tools.console import ROOT, Failure, Usage, environment_with, error, heading, output_of, succeeds
 from tools.totals import Totals
 
 # One test program may take so long before it counts as hanging.
 PROGRAM_SECONDS = 300
 PYTEST_SECONDS = 1200
+FAULT_SCHEDULES = 100
+FAULT_SECONDS = 1800
 FUZZ_SECONDS = 60
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
@@ -54,6 +56,26 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     if not whole and not sum(result.cases for result in results):
         raise Usage(f'no test has "{filter_text}" in its name')
     return report(results)
+
+
+def campaigns(faults: bool, rdma_too: bool) -> int:
+    """The long ones, each of which has a flag of its own."""
+    environment.setup()
+    results = []
+    if faults:
+        results.append(run_suite("random faults", fault_campaign, must_have_cases=True))
+    if rdma_too:
+        results.append(run_suite("transport over verbs", rdma.rdma_tests, must_have_cases=True))
+    return report(results)
+
+
+def fault_campaign() -> Totals:
+    build.build("release", ["transport_test"])
+    reports = build.directory("release") / "reports"
+    reports.mkdir(exist_ok=True)
+    program = {"name": "faults", "command": [build.directory("release") / "bin" / "transport_test"]}
+    schedules = {"TESSER_FAULT_SCHEDULES": str(FAULT_SCHEDULES)}
+    return run_google_test(program, reports, "*Faults*:*LinkDown*", "release", schedules, FAULT_SECONDS)
 
 
 def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:
@@ -118,7 +140,14 @@ def expected_programs(preset: str) -> set[str]:
     return folders - TESTED_BY_PYTHON - (set() if preset in ("release", "debug") else NEEDS_ATEN)
 
 
-def run_google_test(program: dict, reports: Path, pattern: str, preset: str) -> Totals:
+def run_google_test(
+    program: dict,
+    reports: Path,
+    pattern: str,
+    preset: str,
+    more_variables: Mapping[str, str] | None = None,
+    seconds: int = PROGRAM_SECONDS,
+) -> Totals:
     name = program["name"]
     if not program.get("command"):
         return Totals(name, failures=[f"{name}: its program was not built"])
@@ -126,6 +155,7 @@ def run_google_test(program: dict, reports: Path, pattern: str, preset: str) -> 
     output = reports / f"{name}.json"
     variables = dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", []))
     variables |= {"GTEST_OUTPUT": f"json:{output}", "GTEST_FILTER": pattern, "GTEST_BRIEF": "1"}
+    variables |= more_variables or {}
     if preset not in ("release", "debug"):
         variables |= SANITIZER_OPTIONS
     sys.stdout.flush()
@@ -134,7 +164,7 @@ def run_google_test(program: dict, reports: Path, pattern: str, preset: str) -> 
             program["command"],
             cwd=properties.get("WORKING_DIRECTORY", ROOT),
             env=environment_with(variables),
-            timeout=PROGRAM_SECONDS,
+            timeout=seconds,
         ).returncode
     except subprocess.TimeoutExpired:
         exit_code = None

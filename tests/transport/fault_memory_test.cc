@@ -89,36 +89,39 @@ TEST_P(MemoryFaults, ATensorTooLargeForTheArenaIsAFailureAndStaysOffered) {
 }
 
 TEST_P(MemoryFaults, AForkAfterRegistrationLeavesTransfersRight) {
-  run_peers(GetParam(), 2, [](Peer& peer) {
-    std::vector<char> own(16 * kMiB, 1);  // private memory, of which the child gets a copy
-    std::vector<int> children;
-    Progress progress(*peer.meeting);
-    std::thread forks([&] {
-      for (int i = 0; i < 3; ++i) {
-        wait_for_transfers(progress, 20 * (i + 1));
-        const int child = ::fork();
-        if (child == 0) {
-          std::memset(own.data(), 2, own.size());
-          ::usleep(i == 0 ? 0 : 300'000);  // one ends at once, others live on while tensors go
-          ::_exit(0);
+  run_peers(
+      GetParam(), 2,
+      [](Peer& peer) {
+        std::vector<char> own(16 * kMiB, 1);  // private memory, of which the child gets a copy
+        std::vector<int> children;
+        Progress progress(*peer.meeting);
+        std::thread forks([&] {
+          for (int i = 0; i < 3; ++i) {
+            wait_for_transfers(progress, 20 * (i + 1));
+            const int child = ::fork();
+            if (child == 0) {
+              std::memset(own.data(), 2, own.size());
+              ::usleep(i == 0 ? 0 : 300'000);  // one ends at once, others live on while tensors go
+              ::_exit(0);
+            }
+            children.push_back(child);
+            std::memset(own.data(), 3, own.size());
+          }
+          wait_for_transfers(progress, 100);
+          if (peer.index == 0) {
+            progress.finish().store(1);
+          }
+        });
+        const auto failure =
+            transfer_until_failure(*peer.device, peer.shared_channel(), progress,
+                                   peer.index == 0 ? Role::kSender : Role::kReceiver, Kind::kStatic, 200'000);
+        EXPECT_FALSE(failure) << failure->message;
+        forks.join();
+        for (const int child : children) {
+          EXPECT_EQ(wait_child(child, seconds(10)), 0);
         }
-        children.push_back(child);
-        std::memset(own.data(), 3, own.size());
-      }
-      wait_for_transfers(progress, 100);
-      if (peer.index == 0) {
-        progress.finish().store(1);
-      }
-    });
-    const auto failure =
-        transfer_until_failure(*peer.device, peer.shared_channel(), progress,
-                               peer.index == 0 ? Role::kSender : Role::kReceiver, Kind::kStatic, 200'000);
-    EXPECT_FALSE(failure) << failure->message;
-    forks.join();
-    for (const int child : children) {
-      EXPECT_EQ(wait_child(child, seconds(10)), 0);
-    }
-  });
+      },
+      [](DeviceOptions& options) { options.silence = seconds(30); });  // a fork that copies locked pages takes its time
 }
 
 // The child keeps the parent's sockets open, so that only silence tells.
@@ -198,23 +201,23 @@ TEST(RegistrationFaults, MemoryBeyondTheLimitOfLockedMemoryIsRefused) {
     EXPECT_NE(failure.message.find("ulimit -l"), std::string::npos) << failure.message;
   };
   const int limited = fork_child([&] {
-    const rlimit limit{64 * kMiB, 64 * kMiB};
+    const rlimit limit{256 * kMiB, 256 * kMiB};  // UCX's own buffers fit
     ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &limit), 0);
     ASSERT_EQ(::setgid(65534), 0);
     ASSERT_EQ(::setuid(65534), 0);  // root may lock what it likes
     {
       // Before the adapter is opened: the first connection registers all regions.
       auto device = *Device::open(options_for(Backend::kRc, 0));
-      ASSERT_TRUE(device->allocate(128 * kMiB, {.name = "activations"}));
+      ASSERT_TRUE(device->allocate(512 * kMiB, {.name = "activations"}));
       const auto refused = device->connect(meeting.address(1), in(seconds(20)));
       ASSERT_FALSE(refused);
       check(refused.error());
     }
     // And once it is open.
     auto device = *Device::open(options_for(Backend::kRc, 0));
-    const auto channel = device->connect(meeting.address(1), in(seconds(20)));
+    const auto channel = connect_to(Backend::kRc, *device, meeting.address(1));
     ASSERT_TRUE(channel) << channel.error().message;
-    const auto refused = device->allocate(128 * kMiB, {.name = "activations"});
+    const auto refused = device->allocate(512 * kMiB, {.name = "activations"});
     ASSERT_FALSE(refused);
     check(refused.error());
     EXPECT_FALSE((*channel)->failed());

@@ -175,7 +175,7 @@ TEST_P(Faults, OtherChannelsGoOnAndANewPeerTakesTheDeadOnesPlace) {
     return fork_child([&meeting, index, dies] {
       enter_place(GetParam(), index);
       auto device = *Device::open(options_for(GetParam(), index));
-      const auto channel = device->connect(meeting.address(0), in(seconds(10)));
+      const auto channel = connect_to(GetParam(), *device, meeting.address(0));
       ASSERT_TRUE(channel) << channel.error().message;
       auto region = *device->allocate(64);
       auto receiver = *StaticReceiver::open(*channel, "t", {DType::kUInt8, {64}}, region, Strided::contiguous(0, 64));
@@ -204,7 +204,7 @@ TEST_P(Faults, OtherChannelsGoOnAndANewPeerTakesTheDeadOnesPlace) {
     int deaths = 0;
     Completion completion;
     const auto accept = [&] {
-      auto channel = device->accept(in(seconds(10)));
+      auto channel = device->accept(in(patience(GetParam())));
       ASSERT_TRUE(channel) << channel.error().message;
       auto sender = StaticSender::open(*channel, "t", {DType::kUInt8, {64}});
       ASSERT_TRUE(sender);
@@ -212,7 +212,7 @@ TEST_P(Faults, OtherChannelsGoOnAndANewPeerTakesTheDeadOnesPlace) {
     };
     accept();
     accept();
-    const Deadline end = in(seconds(30));
+    const Deadline end = in(patience(GetParam()));
     while (finished.size() < 2 && Clock::now() < end && !HasFailure()) {
       for (std::size_t i = 0; i < served.size(); ++i) {
         const auto sent = served[i].sender->try_send(*region, Strided::contiguous(0, 64), completion);
@@ -244,15 +244,15 @@ TEST_P(Faults, OtherChannelsGoOnAndANewPeerTakesTheDeadOnesPlace) {
   });
   const int dying = other(1, true);
   const int staying = other(2, false);
-  EXPECT_EQ(wait_child(dying, seconds(30)), 128 + SIGKILL);
-  const Deadline end = in(seconds(20));
+  EXPECT_EQ(wait_child(dying, patience(GetParam())), 128 + SIGKILL);
+  const Deadline end = in(patience(GetParam()));
   while (meeting.number(5).load() == 0 && Clock::now() < end) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   const int successor = other(1, false);
-  EXPECT_EQ(wait_child(staying, seconds(30)), 0);
-  EXPECT_EQ(wait_child(successor, seconds(30)), 0);
-  EXPECT_EQ(wait_child(hub, seconds(30)), 0);
+  EXPECT_EQ(wait_child(staying, patience(GetParam())), 0);
+  EXPECT_EQ(wait_child(successor, patience(GetParam())), 0);
+  EXPECT_EQ(wait_child(hub, patience(GetParam())), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, Faults, ::testing::ValuesIn(process_backends()),

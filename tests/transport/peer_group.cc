@@ -22,6 +22,7 @@ namespace tesser::transport::testing {
 namespace {
 
 constexpr std::chrono::seconds kConnectTime{20};
+constexpr std::chrono::seconds kVerbsConnectTime{8};
 constexpr std::chrono::seconds kGroupTime{120};
 
 bool in_one_process(Backend backend) { return backend == Backend::kThreads || backend == Backend::kTcpThreads; }
@@ -187,6 +188,24 @@ DeviceOptions options_for(Backend backend, int index) {
   return options;
 }
 
+int many_peers(Backend backend) {
+  return is_verbs(backend) && std::getenv("TESSER_SMALL_TESTS") != nullptr ? 5 : Meeting::kMostPeers;
+}
+
+std::chrono::seconds patience(Backend backend) { return is_verbs(backend) ? kGroupTime : kConnectTime; }
+
+Outcome<std::shared_ptr<Channel>> connect_to(Backend backend, Device& device, const std::string& address) {
+  constexpr int kMostTries = 4;
+  const std::chrono::seconds time = is_verbs(backend) ? kVerbsConnectTime : kConnectTime;
+  auto channel = device.connect(address, in(time));
+  for (int i = 1; is_verbs(backend) && !channel && channel.error().kind == FailureKind::kTimeout && i < kMostTries;
+       ++i) {
+    std::fprintf(stderr, "connecting again: %s\n", channel.error().message.c_str());
+    channel = device.connect(address, in(time));
+  }
+  return channel;
+}
+
 Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions options) {
   Peer peer;
   peer.index = index;
@@ -211,7 +230,7 @@ Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   for (int other = 0; other < index; ++other) {
-    auto channel = peer.device->connect(meeting.address(other), in(kConnectTime));
+    auto channel = connect_to(backend, *peer.device, meeting.address(other));
     if (!channel) {
       ADD_FAILURE() << channel.error().message;
       std::abort();
@@ -220,7 +239,7 @@ Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions
   }
   meeting.joined().fetch_add(1);
   for (int other = index + 1; other < count; ++other) {
-    auto channel = peer.device->accept(in(is_verbs(backend) ? kGroupTime : kConnectTime));
+    auto channel = peer.device->accept(in(patience(backend)));
     if (!channel) {
       ADD_FAILURE() << channel.error().message;
       std::abort();

@@ -80,6 +80,14 @@ void enter_place(Backend backend, int index);
 // Takes the link between the namespaces down or up again, at the side of peer `index`. By the test's first process.
 bool set_link(int index, bool up);
 
+// Connects to a peer of the back end that listens or is about to. More than once over verbs, whose software adapter in
+// the guest loses a connection now and then.
+Outcome<std::shared_ptr<Channel>> connect_to(Backend backend, Device& device, const std::string& address);
+// 16, or fewer where the guest is too slow for them (TESSER_SMALL_TESTS).
+int many_peers(Backend backend);
+// How long a peer may take to come.
+std::chrono::seconds patience(Backend backend);
+
 DeviceOptions options_for(Backend backend, int index);
 // Opens the device of peer `index` and connects it with all others.
 Peer join(Backend backend, Meeting& meeting, int index, int count, DeviceOptions options);

@@ -1,0 +1,80 @@
+"""./x test --rdma: the transport's suites over real verbs, inside a guest whose kernel has a software RDMA adapter.
+
+tests/clusters/rxe-vm.sh boots the guest in an emulated processor, so all of it is slow; the tests choose small sizes
+there (TESSER_SMALL_TESTS).
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools import build, environment, totals
+from tools.console import ROOT, Failure, environment_with, heading
+from tools.totals import Totals
+
+PACKAGES = ROOT / "tools" / "debian-packages-rdma.txt"
+GUEST = ROOT / "tests" / "clusters" / "rxe-vm.sh"
+SUITE_SECONDS = 900
+GUEST_SECONDS = 2 * SUITE_SECONDS + 120
+# Names of test cases end in their back end.
+SUITES = {"rc": "*/Rc:RegistrationFaults.*", "ud": "*/Ud"}
+# What the guest or rxe-vm.sh ends with when the suites did not even start.
+NO_START = {
+    97: "the guest's kernel makes no software adapter",
+    98: "the guest's adapter gets no address",
+    124: f"the guest was not up after {GUEST_SECONDS} s",
+    125: "the guest did not start, or crashed",
+}
+
+
+def rdma_tests() -> Totals:
+    """Skips its suites by name where the guest cannot start; a suite that began and did not end is a failure."""
+    try:
+        environment.install_listed(PACKAGES)
+    except Failure as failure:
+        return skipped(str(failure))
+    if not shutil.which("qemu-system-x86_64"):
+        return skipped("qemu-system-x86_64 is not installed")
+    build.build("release", ["transport_test"])
+    work = ROOT / "build" / "rdma"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    script = work / "suites.sh"
+    script.write_text(guest_script(work))
+    heading("booting a guest with a software RDMA adapter, in an emulated processor: this takes minutes")
+    sys.stdout.flush()
+    # The guest sees all of build/: the test program lies there, and the reports are left there.
+    command = ["bash", str(GUEST), str(ROOT / "build"), str(script)]
+    status = subprocess.run(command, cwd=ROOT, env=environment_with({"RXE_TIMEOUT": str(GUEST_SECONDS)})).returncode
+    if not (work / "begun").is_file():
+        return skipped(NO_START.get(status, f"{GUEST.relative_to(ROOT)} ended with {status}"))
+    result = Totals("rdma")
+    for suite in SUITES:
+        ended = work / f"{suite}.status"
+        exit_code = int(ended.read_text()) if ended.is_file() else None
+        result.add(totals.of_google_test(f"transport over {suite}", work / f"{suite}.json", exit_code))
+    return result
+
+
+def guest_script(work: Path) -> str:
+    program = shlex.quote(str(build.directory("release") / "bin" / "transport_test"))
+    lines = [f"cd {shlex.quote(str(work))} && touch begun", "export TESSER_SMALL_TESTS=1 GTEST_BRIEF=1"]
+    for suite, pattern in SUITES.items():
+        lines += [
+            f"echo '==> transport over {suite}'",
+            f"GTEST_OUTPUT=json:{suite}.json timeout {SUITE_SECONDS} {program} --gtest_filter='{pattern}'",
+            f"echo $? > {suite}.status",
+        ]
+    return "\n".join([*lines, "exit 0", ""])
+
+
+def skipped(reason: str) -> Totals:
+    result = Totals("rdma")
+    for suite in SUITES:
+        print(f"skipped: transport over {suite}: {reason}")
+        result.skipped += 1
+    return result
