@@ -37,9 +37,9 @@ class MarkedTensor:
         self.tensor = torch.zeros(size, dtype=torch.uint8)
         array = self.tensor.numpy()
         self.words = array[: size // WORD * WORD].view(numpy.uint64)
-        self.marks = self.words[:: MARK_EVERY // WORD]
         self.last = array[size - WORD :].view(numpy.uint64)
-        self.whole = self.words[: (size - WORD) // WORD]  # the last word's mark may overlap the two before it
+        self.before_last = self.words[: (size - WORD) // WORD]  # words that do not overlap it
+        self.marks = self.before_last[:: MARK_EVERY // WORD]
 
     def fill(self) -> None:
         self.words[:] = pattern(len(self.words))
@@ -56,7 +56,7 @@ class MarkedTensor:
         return number
 
     def is_filled(self) -> bool:
-        same = self.whole == pattern(len(self.whole))
+        same = self.before_last == pattern(len(self.before_last))
         same[:: MARK_EVERY // WORD] = True
         return bool(same.all())
 

@@ -35,27 +35,28 @@ void fill(std::span<std::byte> tensor) {
   }
 }
 
+// Marks do not overlap: the last word is one, and the others lie before it.
+std::uint64_t last_word(std::span<const std::byte> tensor) { return tensor.size() - kWord; }
+
 void mark(std::span<std::byte> tensor, std::uint64_t round) {
-  for (std::uint64_t offset = 0; offset + kWord <= tensor.size(); offset += kMarkEvery) {
+  for (std::uint64_t offset = 0; offset + kWord <= last_word(tensor); offset += kMarkEvery) {
     set_word(tensor.data() + offset, round);
   }
-  set_word(tensor.data() + tensor.size() - kWord, round);
+  set_word(tensor.data() + last_word(tensor), round);
 }
 
 // The round a tensor is marked with; nothing when its marks differ.
 std::optional<std::uint64_t> marked(std::span<const std::byte> tensor) {
-  const std::uint64_t round = word_at(tensor.data() + tensor.size() - kWord);
+  const std::uint64_t round = word_at(tensor.data() + last_word(tensor));
   bool same = true;
-  for (std::uint64_t offset = 0; offset + kWord <= tensor.size(); offset += kMarkEvery) {
+  for (std::uint64_t offset = 0; offset + kWord <= last_word(tensor); offset += kMarkEvery) {
     same &= word_at(tensor.data() + offset) == round;
   }
   return same ? std::optional(round) : std::nullopt;
 }
 
 bool is_filled(std::span<const std::byte> tensor) {
-  // The last word's mark may overlap the two before it.
-  const std::uint64_t end = tensor.size() - kWord;
-  for (std::uint64_t offset = 0; offset + kWord <= end; offset += kWord) {
+  for (std::uint64_t offset = 0; offset + kWord <= last_word(tensor); offset += kWord) {
     if (offset % kMarkEvery != 0 && word_at(tensor.data() + offset) != pattern(offset)) {
       return false;
     }
