@@ -135,8 +135,8 @@ std::vector<Backend> process_backends() {
 std::string why_not_verbs() { return why_no_rdma({"rc", ""}); }
 
 std::string why_not(Backend backend) {
-  if (backend == Backend::kProcesses && kUnderThreadSanitizer) {
-    return "ThreadSanitizer sees one process only, and these share memory";
+  if (kUnderThreadSanitizer && !in_one_process(backend)) {
+    return "ThreadSanitizer does not see what processes agree on";
   }
   if (backend == Backend::kNamespaces && (::geteuid() != 0 || !namespaces().up())) {
     return "network namespaces need root and the ip command";
