@@ -100,7 +100,8 @@ class WorkerAccount {
     for (std::size_t result = 0; result < node(id).outputs.size(); ++result) {
       const ValueId value = node(id).outputs[result];
       if (value == kNone) continue;
-      const bool final = add_parts(id, value, semantics, result, box, computes);
+      std::int64_t rest_bytes = bytes(value, region(value));
+      const bool final = add_parts(id, value, semantics, result, box, computes, rest_bytes);
       const auto other = std::find_if(read.begin(), read.end(), [&](ValueId operand) {
         return shares[static_cast<std::size_t>(operand)] == shares[static_cast<std::size_t>(value)];
       });
@@ -109,7 +110,7 @@ class WorkerAccount {
         block = block_of_[static_cast<std::size_t>(*other)];  // kNone for what lies in an input
       } else {
         block = static_cast<std::int32_t>(at_rest_.size());
-        at_rest_.push_back({bytes(value, region(value)), id, id, memory::kArenaAlignment});
+        at_rest_.push_back({rest_bytes, id, id, memory::kArenaAlignment});
       }
       if (const NodeId last = last_use[static_cast<std::size_t>(value)]; block != kNone && last != kNone) {
         NodeId& end = at_rest_[static_cast<std::size_t>(block)].last_node;
@@ -148,9 +149,10 @@ class WorkerAccount {
     return false;
   }
 
-  // What is made on the way to the worker's part of a result. Whether the operator makes that part itself.
+  // What is made on the way to the worker's part of a result. Whether the operator makes that part itself. Of a larger
+  // result that holds the part, the whole stays, of which the part is a view: `rest_bytes` is then that of all.
   bool add_parts(NodeId id, ValueId value, const tdl::NodeSemantics& semantics, std::size_t result, const tdl::Box& box,
-                 bool computes) {
+                 bool computes, std::int64_t& rest_bytes) {
     const std::int64_t parts =
         partial_results(plan_.nodes[static_cast<std::size_t>(id)], plan_.levels, semantics, result);
     const auto add = [&](std::int64_t elements) {
@@ -158,8 +160,13 @@ class WorkerAccount {
     };
     const tdl::Region made = computes ? semantics.result_region(result, box) : tdl::Region{};
     if (parts == 1) {
-      if (computes && made == region(value)) return true;
-      if (computes) add(tdl::volume(made));
+      if (!computes || tdl::volume(made) == 0) return false;
+      if (made == region(value)) return true;
+      if (tdl::volume(region(value)) > 0 && tdl::contains(made, region(value))) {
+        rest_bytes = bytes(value, made);
+      } else {
+        add(tdl::volume(made));
+      }
       return false;
     }
     if (computes) add(tdl::volume(made));

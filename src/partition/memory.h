@@ -1,4 +1,5 @@
-// What a worker needs of memory under a plan, foreseen without lowering it.
+// What a worker needs of memory under a plan, foreseen without lowering it. Kernels' scratch memory is not in it, nor
+// what a local call makes past its part and is cropped (borders of the gradient of a convolution's input).
 #pragma once
 
 #include <cstdint>
