@@ -22,6 +22,10 @@ void add_generate(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
+void add_tdl(CLI::App& app, Action& action);
+void add_tdl_check(CLI::App& tdl, Action& action);
+void add_tdl_explain(CLI::App& tdl, Action& action);
+void add_tdl_list(CLI::App& tdl, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_transport(CLI::App& app, Action& action);
 

@@ -41,6 +41,7 @@ int run(int count, char** words) {
   add_run(app, action);
   add_generate(app, action);
   add_export(app, action);
+  add_tdl(app, action);
   add_transport(app, action);
 
   if (count < 2) {

@@ -152,7 +152,7 @@ void CaseExplainer::explain_variable(int variable, ExplainedCase& result) const 
         note_outer(access->children);
         ExplainedTensor read{access->name, false, region_of(symbolic, access->children), {}};
         if (outside_only(access->id, variable)) {
-          read.together = "zeros in the other parts";
+          read.together = "zeros in others";
         }
         const bool known = std::any_of(cut.tensors.begin(), cut.tensors.end(), [&](const ExplainedTensor& other) {
           return other.name == read.name && other.region == read.region;

@@ -13,7 +13,7 @@ struct ExplainedTensor {
   std::string name;
   bool made = false;     // a result, else an argument
   std::string region;    // "[0:I/2, 0:K]"
-  std::string together;  // results: how parts are put together, "concatenate"; of an argument "zeros in other parts"
+  std::string together;  // results: how parts are put together, "concatenate"; of an argument "zeros in others"
 };
 
 struct ExplainedCut {

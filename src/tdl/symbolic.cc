@@ -205,12 +205,49 @@ std::string Polynomial::text() const {
 
 std::string SymbolicIndex::symbol(int variable) const { return kVariableMark + std::to_string(variable); }
 
+// The constant that is defined as the size of a dimension which the variable indexes alone.
+const std::string* SymbolicIndex::constant_extent(int variable) const {
+  const auto indexed_alone = [&](const Expression& tensor, std::int64_t dimension) {
+    for (const Equation& equation : description_.equations) {
+      for (const Term& term : equation.terms) {
+        for (const Expression* const access : term.accesses) {
+          const std::vector<Expression>& indices = access->children;
+          const auto d = static_cast<std::size_t>(dimension);
+          const bool plain = access->id == tensor.id && d < indices.size() &&
+                             std::none_of(indices.begin(), indices.begin() + static_cast<std::ptrdiff_t>(d) + 1,
+                                          [](const Expression& index) { return index.pack; });
+          if (plain && indices[d].kind == Kind::kVariable && indices[d].id == variable) {
+            return true;
+          }
+        }
+      }
+    }
+    return false;
+  };
+  for (const Constant& constant : description_.constants) {
+    const bool size = constant.value.kind == Kind::kCall &&
+                      static_cast<Function>(constant.value.id) == Function::kSize &&
+                      constant.value.children[0].kind == Kind::kTensor;
+    if (size) {
+      const auto* const dimension = std::get_if<std::int64_t>(&constant.value.children[1].literal);
+      if (constant.value.children[1].kind == Kind::kLiteral && dimension != nullptr && *dimension >= 0 &&
+          indexed_alone(constant.value.children[0], *dimension)) {
+        return &constant.name;
+      }
+    }
+  }
+  return nullptr;
+}
+
 std::string SymbolicIndex::extent(int variable) const {
   for (const Extent& extent : description_.extents) {
     if (extent.variable.id == variable) {
       const std::string text = expression_text(extent.value);
       return extent.value.kind == Kind::kBinary ? "(" + text + ")" : text;
     }
+  }
+  if (const std::string* const constant = constant_extent(variable)) {
+    return *constant;
   }
   std::string text = description_.variables[static_cast<std::size_t>(variable)].name;
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });

@@ -52,6 +52,7 @@ class SymbolicIndex {
   std::string opaque(const Expression& expression) const;
   std::string whole_or_half(int variable) const;
   std::string symbol(int variable) const;
+  const std::string* constant_extent(int variable) const;
 
   const Description& description_;
   int cut_;

@@ -7,7 +7,7 @@
 namespace tesser::tdl {
 namespace {
 
-// One line a tensor: "k: bias [0:J] zeros in the other parts".
+// One line a tensor: "k: bias [0:J] zeros in others".
 std::string text_of(const ExplainedCase& explained) {
   std::string text;
   for (const ExplainedCut& cut : explained.cuts) {
@@ -53,6 +53,16 @@ TEST(Explain, StridesGroupsAndQuotients) {
             "r: x [ceil((padding - R/2 + 1)/stride):floor((padding + P - 1)/stride) + 1]\nr: y [0:P] sum\n");
 }
 
+TEST(Explain, AnExtentThatHasANameIsCalledByIt) {
+  const Catalogue catalogue = catalogue_of(
+      "aten::f(x, w, groups) -> y:\n    y[g] = sum[c](x[g * channels + c] * w[g, c])\n"
+      "    where g < groups, channels = size(w, 1)\n");
+  EXPECT_EQ(text_of(explain(*catalogue.find("aten::f")).cases[0]),
+            "g: x [0:channels*groups/2]\ng: w [0:groups/2, 0:channels]\ng: y [0:groups/2] concatenate\n"
+            "c: x [0:channels*groups + channels/2 - channels] (only where groups is 1)\n"
+            "c: w [0:groups, 0:channels/2] (only where groups is 1)\nc: y [0:groups] sum (only where groups is 1)\n");
+}
+
 TEST(Explain, WhatIsNotCutAndWhy) {
   const Catalogue catalogue = catalogue_of(
       "aten::f(x, b, dim) -> y, z:\n"
@@ -68,7 +78,7 @@ TEST(Explain, WhatIsNotCutAndWhy) {
             "i: stands in several dimensions of z\nk: a term of y outside the reduction would count in every part\n"
             "h: whole: every part needs all of it\nl: reduced inside an expression of z\n");
   EXPECT_TRUE(explanation.cases[1].conditions.empty());
-  EXPECT_NE(text_of(explanation.cases[1]).find("k: b [0:J] zeros in the other parts\n"), std::string::npos);
+  EXPECT_NE(text_of(explanation.cases[1]).find("k: b [0:J] zeros in others\n"), std::string::npos);
 }
 
 TEST(Explain, PackFunctionsAreKept) {
