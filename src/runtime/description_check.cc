@@ -478,8 +478,21 @@ std::string kind_of(const tdl::Description& description, std::size_t parameter) 
   return "float";
 }
 
-// The node alone, with random contents.
-CheckCase case_of(const tdl::Description* description, const Program& program, const Node& node, std::uint64_t seed) {
+// Integers of a node may be places in any tensor of it: they are less than every dimension of more than one element.
+std::int64_t limit_of(const Program& program, const Node& node) {
+  std::int64_t limit = 10;
+  const auto narrow = [&](ValueId id) {
+    if (id == kNone) return;
+    for (const std::int64_t size : program.value(id).shape) limit = size > 1 ? std::min(limit, size) : limit;
+  };
+  for (const ValueId id : graph::values_read(node)) narrow(id);
+  for (const ValueId id : node.outputs) narrow(id);
+  return limit;
+}
+
+// The node alone, with random contents; its integers are below `limit`.
+CheckCase case_of(const tdl::Description* description, const Program& program, const Node& node, std::int64_t limit,
+                  std::uint64_t seed) {
   CheckCase each;
   each.program.kind = graph::Kind::kForward;
   each.program.name = program.name;
@@ -487,15 +500,6 @@ CheckCase case_of(const tdl::Description* description, const Program& program, c
   Node copy = node;
   copy.phase = graph::Phase::kForward;
   copy.forward = kNone;
-  // Integers may be places in any tensor of the call: they are less than every dimension of more than one element.
-  std::int64_t limit = 10;
-  const auto narrow = [&](const Shape& shape) {
-    for (const std::int64_t size : shape) limit = size > 1 ? std::min(limit, size) : limit;
-  };
-  for (const ValueId id : graph::values_read(node)) narrow(program.value(id).shape);
-  for (const ValueId id : node.outputs) {
-    if (id != kNone) narrow(program.value(id).shape);
-  }
   std::map<ValueId, ValueId> renamed;
   const auto take = [&](ValueRef& reference, std::size_t parameter) {
     if (reference.id == kNone) return;
@@ -556,9 +560,15 @@ Result<std::vector<DescriptionCheck>> check_program(const tdl::Catalogue& catalo
   std::set<std::string> seen;
   for (const Node& node : program.nodes) {
     if (!seen.insert(signature_of(program, node)).second) continue;
-    const CheckCase each = case_of(catalogue.find(node.op), program, node, options.seed);
+    const std::int64_t limit = limit_of(program, node);
+    CheckCase each = case_of(catalogue.find(node.op), program, node, limit, options.seed);
     std::mt19937_64 generator(options.seed);
-    const Result<Checked> checked = check_case(catalogue, each, generator);
+    Result<Checked> checked = check_case(catalogue, each, generator);
+    if (!checked) {
+      // Some integers may be places in a dimension of one element.
+      each = case_of(catalogue.find(node.op), program, node, 1, options.seed);
+      checked = check_case(catalogue, each, generator);
+    }
     if (!checked) return invalid_input(checked.error().message + "\n  in node " + graph::print_node(program, node));
     if (!checked->described) {
       missing.insert(node.op);
