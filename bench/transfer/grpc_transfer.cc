@@ -3,9 +3,10 @@
 // Tensors go as messages of raw bytes on one stream between two processes over TCP, without TLS and without a limit of
 // size. What users do for speed is done: one thread with a completion queue in each process, which spins before it
 // sleeps, no protocol buffers around the bytes, the tensor itself as the slice that is sent, one copy from gRPC's
-// slices to the tensor that is received. Larger frames, read chunks, look-ahead and zero-copy sends were tried: none is
-// faster. The rounds are those of tesser's transfers (transport/measured_rounds.h).
+// slices to the tensor that is received. Larger frames, read chunks, look-ahead and zero-copy sends were tried: none
+// was clearly faster. The rounds are those of tesser's transfers (transport/measured_rounds.h).
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +14,10 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>

@@ -46,6 +46,7 @@ struct Arguments {
   std::vector<std::string> systems{"static", "dynamic", "memcpy"};
   std::vector<std::uint64_t> sizes;
   int milliseconds = 200;
+  int spin = 50;
 };
 
 template <typename T>
@@ -64,6 +65,7 @@ DeviceOptions device_options(const Arguments& arguments, std::string name) {
                                       : transport::Paths::kAny;
   options.ucx_transports = arguments.transports;
   options.ucx_devices = arguments.devices;
+  options.spin = std::chrono::microseconds(arguments.spin);
   return options;
 }
 
@@ -260,6 +262,8 @@ void add_transport(CLI::App& app, Action& action) {
   bench->add_option("--sizes", arguments->sizes, "Bytes of the tensors; the same on both sides")
       ->delimiter(',')
       ->check(CLI::Range(std::uint64_t{8}, std::uint64_t{1} << 40));
+  bench->add_option("--spin", arguments->spin, "Microseconds a side waits awake before it sleeps (50)")
+      ->check(CLI::Range(0, 1'000'000));
   bench->add_option("--time", arguments->milliseconds, "Milliseconds for each size")->check(CLI::Range(1, 100'000));
   bench->callback([arguments, &action] { action = [arguments] { return run_bench(*arguments); }; });
 }
