@@ -93,22 +93,6 @@ bool Lexer::skip_blank() {
   return ended;
 }
 
-std::string_view Lexer::rest_of_line() {
-  const std::size_t begin = at_;
-  while (at_ < text_.size() && text_[at_] != '\n' && text_[at_] != '#') {
-    ++at_;
-  }
-  std::string_view rest = text_.substr(begin, at_ - begin);
-  while (!rest.empty() && std::isspace(static_cast<unsigned char>(rest.front())) != 0) {
-    rest.remove_prefix(1);
-  }
-  while (!rest.empty() && std::isspace(static_cast<unsigned char>(rest.back())) != 0) {
-    rest.remove_suffix(1);
-  }
-  continues_ = false;
-  return rest;
-}
-
 Token Lexer::symbol_or_bad(std::size_t begin, const Position& position) {
   Token token;
   token.position = position;

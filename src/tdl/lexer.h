@@ -42,8 +42,6 @@ class Lexer {
   explicit Lexer(std::string_view text) : text_(text) {}
 
   Token next();
-  // What is left of the line of the last token, without a comment and spaces around it.
-  std::string_view rest_of_line();
 
  private:
   bool skip_blank();  // whether a line ended
