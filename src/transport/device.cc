@@ -64,8 +64,9 @@ DeviceReport Device::report() const {
   report.name = name();
   report.address = address();
   report.ucx = ucx_description();
-  report.adapters = ucx_adapters();
-  report.why_no_rdma = why_no_rdma({core_->options().ucx_transports, core_->options().ucx_devices});
+  const UcxOptions ucx{core_->options().ucx_transports, core_->options().ucx_devices};
+  report.adapters = ucx_adapters(ucx);
+  report.why_no_rdma = why_no_rdma(ucx);
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   report.locked_memory_limit =

@@ -252,7 +252,8 @@ void Service::fail(const std::shared_ptr<Channel>& channel, Failure failure, boo
   // What had arrived before the end is good.
   channel->peer_path().take_arrived(false);
   if (const auto ucx = core_.ucx(); ucx != nullptr && channel->path().path == Path::kUcx) {
-    while (ucx->progress() != 0) {
+    const Deadline end = in(kTimeToExplain);  // other peers may go on sending
+    while (ucx->progress() != 0 && Clock::now() < end) {
     }
   }
   if (tell_peer) {

@@ -8,7 +8,7 @@ std::string ucx_description() {
   return "not in this build: UCX was not found when tesser was built (Debian: libucx-dev)";
 }
 
-std::vector<std::string> ucx_adapters() { return {}; }
+std::vector<std::string> ucx_adapters(const UcxOptions&) { return {}; }
 
 std::string why_no_rdma(const UcxOptions&) { return ucx_description(); }
 

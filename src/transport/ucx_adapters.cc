@@ -68,9 +68,14 @@ std::vector<std::string> resources_of(ucp_context_h context) {
   return resources;
 }
 
-std::string find_why_no_rdma(const UcxOptions& options) {
+bool kernel_shows_adapters() {
   std::error_code error;
-  if (!std::filesystem::is_directory(kAdaptersOfKernel, error) || std::filesystem::is_empty(kAdaptersOfKernel, error)) {
+  return std::filesystem::is_directory(kAdaptersOfKernel, error) &&
+         !std::filesystem::is_empty(kAdaptersOfKernel, error);
+}
+
+std::string find_why_no_rdma(const UcxOptions& options) {
+  if (!kernel_shows_adapters()) {
     return fmt::format("no adapter for RDMA: the kernel shows none in {}", kAdaptersOfKernel);
   }
   const auto context = UcxContext::open(options);
@@ -180,23 +185,12 @@ std::string why_no_rdma(const UcxOptions& options) {
 
 std::string ucx_description() { return fmt::format("UCX {}", ucp_get_version_string()); }
 
-std::vector<std::string> ucx_adapters() {
-  ucp_config_t* config = nullptr;
-  ucp_context_h context = nullptr;
-  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
+std::vector<std::string> ucx_adapters(const UcxOptions& options) {
+  if (!kernel_shows_adapters()) {
     return {};
   }
-  ucp_params_t parameters{};
-  parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
-  parameters.features = kFeatures;
-  const ucs_status_t status = ucp_init(&parameters, config, &context);
-  ucp_config_release(config);
-  if (status != UCS_OK) {
-    return {};
-  }
-  std::vector<std::string> adapters = resources_of(context);
-  ucp_cleanup(context);
-  return adapters;
+  const auto context = UcxContext::open(options);
+  return context ? resources_of(context->get()) : std::vector<std::string>();
 }
 
 }  // namespace tesser::transport

@@ -26,8 +26,8 @@ struct SignalMessage {
 };
 
 struct UcxOptions {
-  std::string transports;
-  std::string devices;
+  std::string transports;  // "rc", "ud", "dc" or several; empty: those in UCX_TLS, else all. Others are left out
+  std::string devices;     // "mlx5_0:1"; empty: those in UCX_NET_DEVICES, else all
 };
 
 struct UcxEvents {
@@ -37,8 +37,9 @@ struct UcxEvents {
   std::function<void(std::uint64_t token, Failure)> error;
 };
 
-std::string ucx_description();            // "UCX 1.13.1", or why there is none
-std::vector<std::string> ucx_adapters();  // "tcp/eth0"
+std::string ucx_description();  // "UCX 1.13.1", or why there is none
+// Those that the options allow, by transport: "rc_verbs/mlx5_0:1". Starts UCX only where the kernel shows an adapter.
+std::vector<std::string> ucx_adapters(const UcxOptions& options = {});
 
 // Empty when this build and machine have an adapter for RDMA that UCX can use with these options; else why not, for
 // people ("no adapter for RDMA: /sys/class/infiniband is empty"). Starts UCX only where the kernel shows an adapter;

@@ -11,7 +11,7 @@ TEST_P(Conformance, SleepersAreWoken) {
   run_peers(
       GetParam(), 2,
       [](Peer& peer) {
-        const int rounds = kUnderSanitizer ? 200 : 2000;
+        const int rounds = kUnderSanitizer || small_tests() ? 200 : 2000;
         auto region = must(peer.device->allocate(64));
         const Strided place = Strided::contiguous(0, 64);
         auto sender =

@@ -16,7 +16,7 @@
 
 namespace tesser::transport::testing {
 
-constexpr std::chrono::seconds kLong{10};
+inline const std::chrono::seconds kLong{small_tests() ? 60 : 10};
 constexpr std::uint64_t kMiB = 1 << 20;
 
 class Conformance : public ::testing::TestWithParam<Backend> {

@@ -83,7 +83,8 @@ bool set_link(int index, bool up);
 // Connects to a peer of the back end that listens or is about to. More than once over verbs, whose software adapter in
 // the guest loses a connection now and then.
 Outcome<std::shared_ptr<Channel>> connect_to(Backend backend, Device& device, const std::string& address);
-// 16, or fewer where the guest is too slow for them (TESSER_SMALL_TESTS).
+// TESSER_SMALL_TESTS: in a guest that is too slow for large sizes, many rounds and many peers.
+bool small_tests();
 int many_peers(Backend backend);
 // How long a peer may take to come.
 std::chrono::seconds patience(Backend backend);

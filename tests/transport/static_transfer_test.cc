@@ -16,7 +16,7 @@ namespace tesser::transport::testing {
 TEST_P(Conformance, StaticTransfersOfEverySize) {
   run_peers(GetParam(), 2, [](Peer& peer) {
     std::vector<std::uint64_t> sizes{0, 1, 8, 64, 4096, 8192, 8193, 100'001, kMiB, 5 * kMiB + 3};
-    if (!kUnderSanitizer && std::getenv("TESSER_SMALL_TESTS") == nullptr) {
+    if (!kUnderSanitizer && !small_tests()) {
       sizes.push_back(256 * kMiB);
     }
     for (const std::uint64_t bytes : sizes) {
