@@ -374,8 +374,8 @@ void Analysis::check_overflow() {
   std::for_each(state_->results.begin(), state_->results.end(), check);
 }
 
-// An operand that no equation reads and that the local call leaves out, because it says a shape and nothing else, is not
-// needed.
+// An operand that no equation reads and that the local call leaves out, because it says a shape and nothing else, is
+// not needed.
 void Analysis::find_needed() {
   const auto asks_for_part = [](const auto& self, const Expression& expression) -> bool {
     const bool local = expression.kind == Expression::Kind::kCall &&
