@@ -15,7 +15,8 @@ HELP = """\
   test [FILTER]         lint, C++ and Python tests, fuzzing, sanitizers; with FILTER the tests whose name contains it
       --fuzz-seconds N      seconds each fuzz target runs (60); 0 leaves fuzzing out
       --sanitize            also run the C++ tests under ThreadSanitizer
-      --faults              only 100 random schedules of killed, stopped and paused workers on each path
+      --faults              only random schedules of killed, stopped and paused processes: 100 of the transport on each
+                            path, 50 of training runs
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare
   bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels),

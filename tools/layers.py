@@ -49,6 +49,7 @@ LIBRARIES = [
     ),
     Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/", "src/transport"),
     Library("SQLite", r"sqlite3", r"src/platform/store/", "src/platform/store"),
+    Library("cpp-httplib", r"httplib\.h$", r"src/runtime/control_http\.cc$", "src/runtime/control_http.cc"),
     Library("CLI11", r"CLI/", r"src/cli/", "src/cli"),
     Library("nlohmann-json", r"nlohmann/", r"src/base/json\.cc$", "src/base/json.cc"),
     Library(

@@ -19,6 +19,7 @@ PROGRAM_SECONDS = 300
 PYTEST_SECONDS = 1200
 FAULT_SCHEDULES = 100
 FAULT_SECONDS = 1800
+WORKER_FAULT_SEEDS = 50
 FUZZ_SECONDS = 60
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
@@ -64,6 +65,7 @@ def campaigns(faults: bool, rdma_too: bool) -> int:
     results = []
     if faults:
         results.append(run_suite("random faults", fault_campaign, must_have_cases=True))
+        results.append(run_suite("random faults of workers", worker_fault_campaign, must_have_cases=True))
     if rdma_too:
         results.append(run_suite("transport over verbs", rdma.rdma_tests, must_have_cases=True))
     return report(results)
@@ -76,6 +78,11 @@ def fault_campaign() -> Totals:
     program = {"name": "faults", "command": [build.directory("release") / "bin" / "transport_test"]}
     schedules = {"TESSER_FAULT_SCHEDULES": str(FAULT_SCHEDULES)}
     return run_google_test(program, reports, "*Faults*:*LinkDown*", "release", schedules, FAULT_SECONDS)
+
+
+def worker_fault_campaign() -> Totals:
+    tests = ROOT / "tests" / "python" / "distributed" / "test_faults.py"
+    return run_pytest("worker-faults", [tests], {"TESSER_FAULT_SEEDS": str(WORKER_FAULT_SEEDS)}, PYTEST_SECONDS)
 
 
 def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:
@@ -172,28 +179,32 @@ def run_google_test(
 
 
 def python_tests(filter_text: str) -> Totals:
+    return run_pytest("pytest", ["-k", filter_text] if filter_text else [], {}, PYTEST_SECONDS)
+
+
+def run_pytest(name: str, arguments: list[object], variables: dict[str, str], seconds: int) -> Totals:
     build.build("release")
     if not build.tesser().is_file():
         raise Failure("the build made no build/release/bin/tesser, which the Python tests run")
-    junit = ROOT / "build" / "release" / "reports" / "pytest.xml"
+    junit = ROOT / "build" / "release" / "reports" / f"{name}.xml"
     junit.unlink(missing_ok=True)
-    command = [environment.PYTHON, "-m", "pytest", "--quiet", f"--junit-xml={junit}", "--durations=5"]
-    if filter_text:
-        command += ["-k", filter_text]
+    command = [environment.PYTHON, "-m", "pytest", "--quiet", f"--junit-xml={junit}", "--durations=5", *arguments]
     sys.stdout.flush()
     try:
         exit_code = subprocess.run(
             [str(part) for part in command],
             cwd=ROOT,
-            env=environment_with({"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"}),
-            timeout=PYTEST_SECONDS,
+            env=environment_with(
+                {"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"} | variables
+            ),
+            timeout=seconds,
         ).returncode
     except subprocess.TimeoutExpired:
-        return Totals("pytest", failures=[f"pytest: still running after {PYTEST_SECONDS} s"])
+        return Totals(name, failures=[f"{name}: still running after {seconds} s"])
     nothing_selected = 5
-    if filter_text and exit_code == nothing_selected:
+    if "-k" in arguments and exit_code == nothing_selected:
         exit_code = 0
-    return totals.of_pytest("pytest", junit, exit_code)
+    return totals.of_pytest(name, junit, exit_code)
 
 
 def fuzz(seconds: int) -> Totals:

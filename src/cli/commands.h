@@ -28,5 +28,6 @@ void add_tdl_explain(CLI::App& tdl, Action& action);
 void add_tdl_list(CLI::App& tdl, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_transport(CLI::App& app, Action& action);
+void add_worker(CLI::App& app, Action& action);
 
 }  // namespace tesser::cli

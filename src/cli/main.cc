@@ -43,6 +43,7 @@ int run(int count, char** words) {
   add_export(app, action);
   add_tdl(app, action);
   add_transport(app, action);
+  add_worker(app, action);
 
   if (count < 2) {
     fmt::print("{}", app.help());

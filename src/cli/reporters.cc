@@ -71,6 +71,9 @@ class PeopleReporter : public runtime::TrainReporter {
             : ""));
     line(fmt::format("steps {} to {}, seed {}, predicted peak memory {}", start.step + 1, start.until_step, start.seed,
                      bytes_text(start.predicted_peak_bytes)));
+    if (start.workers > 1) {
+      line(fmt::format("{} workers, over {}", start.workers, fmt::join(start.paths, ", ")));
+    }
     if (start.resumed_from) {
       line(fmt::format("resumed from {} after step {}", start.resumed_from->string(), start.step));
     }
@@ -94,6 +97,7 @@ class PeopleReporter : public runtime::TrainReporter {
                      duration_text(end.seconds), end.samples_per_second,
                      bytes_text(end.memory.arena_bytes + end.memory.unplanned_bytes),
                      bytes_text(end.resident_peak_bytes)));
+    workers_table(end);
     double total = 0;
     for (const OperatorTime& each : end.operators) total += each.seconds;
     for (const OperatorTime& each : end.operators) {
@@ -105,6 +109,21 @@ class PeopleReporter : public runtime::TrainReporter {
  protected:
   virtual void line(const std::string& text) = 0;
   virtual void finish() {}
+
+  // Where the time of each of several workers went, and what it needed.
+  void workers_table(const TrainEnd& end) {
+    if (end.workers.empty()) {
+      return;
+    }
+    line(fmt::format("{:>6}  {:>9}  {:>9}  {:>9}  {:>10}  {:>11}  {:>11}  {}", "worker", "computing", "waiting",
+                     "transfers", "sent", "foreseen", "peak memory", "host"));
+    for (std::size_t worker = 0; worker < end.workers.size(); ++worker) {
+      const runtime::WorkerSummary& each = end.workers[worker];
+      line(fmt::format("{:>6}  {:>7.2f} s  {:>7.2f} s  {:>7.2f} s  {:>10}  {:>11}  {:>11}  {}", worker,
+                       each.compute_seconds, each.waiting_seconds, each.transfer_seconds, bytes_text(each.sent_bytes),
+                       bytes_text(each.predicted_peak_bytes), bytes_text(each.peak_bytes), each.host));
+    }
+  }
 
   // "epoch 2/5  step 340/1320"
   std::string place(const StepReport& report) const {
@@ -234,16 +253,35 @@ std::string operators_json(const std::vector<OperatorTime>& operators) {
   return operators.empty() ? "" : ",\"operators\":[" + text + "]";
 }
 
+// The member "workers" of the end event, or nothing.
+std::string workers_json(const std::vector<runtime::WorkerSummary>& workers) {
+  std::string text;
+  for (const runtime::WorkerSummary& each : workers) {
+    text += fmt::format(
+        "{}{{\"host\":{},\"compute_seconds\":{},\"waiting_seconds\":{},\"transfer_seconds\":{},\"sent_bytes\":{},"
+        "\"predicted_peak_bytes\":{},\"peak_bytes\":{},\"resident_peak_bytes\":{}}}",
+        text.empty() ? "" : ",", json_string(each.host), json_number(each.compute_seconds),
+        json_number(each.waiting_seconds), json_number(each.transfer_seconds), each.sent_bytes,
+        each.predicted_peak_bytes, each.peak_bytes, each.resident_peak_bytes);
+  }
+  return workers.empty() ? "" : ",\"workers\":[" + text + "]";
+}
+
 class JsonReporter : public runtime::TrainReporter {
  public:
   void started(const TrainStart& start) override {
+    std::vector<std::string> paths;
+    for (const std::string& path : start.paths) {
+      paths.push_back(json_string(path));
+    }
     print_line(fmt::format(
         "{{\"event\":\"start\",\"program\":{},\"step\":{},\"until_step\":{},\"epoch\":{},\"batches_per_epoch\":{},"
         "\"batch_size\":{},\"samples\":{},"
-        "\"left_out\":{},\"seed\":{},\"threads\":{},\"resumed_from\":{},\"predicted_peak_bytes\":{}}}",
+        "\"left_out\":{},\"seed\":{},\"threads\":{},\"resumed_from\":{},\"predicted_peak_bytes\":{}{}}}",
         json_string(start.program), start.step, start.until_step, start.epoch + 1, start.batches_per_epoch,
         start.batch_size, start.samples, start.left_out, start.seed, start.threads,
-        start.resumed_from ? json_string(start.resumed_from->string()) : "null", start.predicted_peak_bytes));
+        start.resumed_from ? json_string(start.resumed_from->string()) : "null", start.predicted_peak_bytes,
+        start.workers > 1 ? fmt::format(",\"workers\":{},\"paths\":[{}]", start.workers, fmt::join(paths, ",")) : ""));
   }
   void stepped(const StepReport& report) override {
     std::string rates;
@@ -277,12 +315,13 @@ class JsonReporter : public runtime::TrainReporter {
                     "bytes\":{},\"predicted_peak_bytes\":{},"
                     "\"scratch_bytes\":{},\"unplanned_allocations\":{},\"unplanned_bytes\":{},\"resident_peak_bytes\":{"
                     "},\"interrupted\":{},"
-                    "\"final_loss\":{},\"checkpoint\":{}{}}}",
+                    "\"final_loss\":{},\"checkpoint\":{}{}{}}}",
                     end.steps, end.step, json_number(end.seconds), json_number(end.samples_per_second),
                     end.memory.arena_bytes + end.memory.unplanned_bytes, end.memory.predicted_peak_bytes,
                     end.memory.scratch_bytes, end.memory.unplanned_allocations, end.memory.unplanned_bytes,
                     end.resident_peak_bytes, end.interrupted, end.final_loss ? json_number(*end.final_loss) : "null",
-                    end.checkpoint ? json_string(end.checkpoint->string()) : "null", operators_json(end.operators)));
+                    end.checkpoint ? json_string(end.checkpoint->string()) : "null", operators_json(end.operators),
+                    workers_json(end.workers)));
   }
 };
 

@@ -1,12 +1,16 @@
 #include <unistd.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "cli/amount_text.h"
 #include "cli/commands.h"
 #include "cli/reporters.h"
 #include "cli/stop_signal.h"
+#include "runtime/coordinator.h"
 #include "runtime/train.h"
 
 namespace tesser::cli {
@@ -17,16 +21,50 @@ Examples:
   tesser train mnist.tesser --data data/train --epochs 5 --evaluate data/check
   tesser train gpt.tesser --data shakespeare --steps 2000 --checkpoint run1 --every 200
   tesser train gpt.tesser --data shakespeare --steps 4000 --checkpoint run1 --resume
+  tesser train gpt.tesser --data shakespeare --workers 4 --memory 12GiB
+  tesser train gpt.tesser --data shakespeare --plan gpt.plan
 
 The data directory holds NAME.npy, NAME.safetensors or NAME.bin with NAME.json for each batch value NAME of the
 program (docs/formats/data.md). Ctrl-C finishes the step and writes a checkpoint where --checkpoint was given; the
-exit code is then 1, as of any run that did not reach its end.)";
+exit code is then 1, as of any run that did not reach its end.
+
+With several workers the step is cut as the plan says and each worker, a process of its own, computes its part; the
+numbers are those of one worker but for the order of sums. docs/runtime.md says how workers on other machines join.)";
 
 struct Arguments {
   runtime::TrainOptions options;
+  runtime::DistributedOptions distributed;
+  int workers = 1;
+  std::string preset = "default";
+  std::string memory;
   bool no_shuffle = false;
   bool json = false;
+
+  bool is_distributed() const { return workers > 1 || distributed.plan.plan || distributed.external; }
 };
+
+Result<runtime::DistributedOptions> distributed_options(const Arguments& arguments) {
+  runtime::DistributedOptions options = arguments.distributed;
+  options.plan.workers = options.plan.plan && arguments.workers == 1 ? 0 : arguments.workers;
+  options.plan.preset = partition::preset_from_name(arguments.preset).value_or(partition::Preset::kDefault);
+  if (!arguments.memory.empty()) {
+    options.plan.memory_bytes = bytes_from_text(arguments.memory);
+    if (options.plan.memory_bytes.value_or(0) < 1) {
+      return invalid_input(
+          fmt::format("--memory {}: expected a size such as 12GiB, 500MB or 800000000", arguments.memory));
+    }
+  }
+  return options;
+}
+
+Result<runtime::TrainEnd> train(const Arguments& arguments, runtime::TrainReporter& reporter,
+                                const std::atomic<bool>& stop) {
+  if (!arguments.is_distributed()) {
+    return runtime::train(arguments.options, reporter, stop);
+  }
+  TESSER_ASSIGN_OR_RETURN(const runtime::DistributedOptions distributed, distributed_options(arguments));
+  return runtime::train_distributed(arguments.options, distributed, reporter, stop);
+}
 
 Result<int> run_train(const Arguments& arguments) {
   const std::atomic<bool>& stop = stop_on_signal();
@@ -34,7 +72,7 @@ Result<int> run_train(const Arguments& arguments) {
                             : ::isatty(STDOUT_FILENO) == 1 ? ReportStyle::kProgressBar
                                                            : ReportStyle::kLines;
   const std::unique_ptr<runtime::TrainReporter> reporter = make_reporter(style);
-  const Result<runtime::TrainEnd> end = runtime::train(arguments.options, *reporter, stop);
+  const Result<runtime::TrainEnd> end = train(arguments, *reporter, stop);
   if (!end) {
     if (arguments.json) {
       print_error_event(end.error());
@@ -79,7 +117,37 @@ void add_train(CLI::App& app, Action& action) {
   command
       ->add_flag("--resume", options.resume, "Go on from the newest complete checkpoint, or begin where there is none")
       ->needs(checkpoint);
-  command->add_option("--threads", options.threads, "Threads to compute with (0: all processors)")
+  runtime::DistributedOptions& distributed = arguments->distributed;
+  command->add_option("-w,--workers", arguments->workers, "Workers that compute a part of each step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  auto* plan = command->add_option("--plan", distributed.plan.plan, "How the step is cut, as tesser plan writes it");
+  std::vector<std::string> presets;
+  for (const partition::Preset preset : partition::presets()) {
+    presets.emplace_back(partition::preset_name(preset));
+  }
+  command
+      ->add_option("--preset", arguments->preset, "Without a plan: the kind of plan to look for (tesser plan --help)")
+      ->capture_default_str()
+      ->check(CLI::IsMember(presets))
+      ->excludes(plan);
+  command->add_option("--memory", arguments->memory, "Without a plan: what a worker has (12GiB, 500MB)")
+      ->excludes(plan);
+  command->add_option("--topology", distributed.plan.topology, "Without a plan: machines and links (JSON)")
+      ->excludes(plan);
+  command->add_option("--tdl", distributed.plan.descriptions, "Without a plan: further descriptions of operators")
+      ->excludes(plan);
+  command->add_flag("--network", distributed.network,
+                    "Workers exchange tensors by RDMA or TCP even on one machine, never through shared memory");
+  auto* external = command->add_flag("--external", distributed.external,
+                                     "Wait for workers that others start: tesser worker --coordinator URL --worker I");
+  command->add_option("--listen", distributed.listen, "Where the coordinator listens for workers: HOST:PORT")
+      ->capture_default_str();
+  command
+      ->add_option("--run-directory", distributed.run_directory,
+                   "Directory for the workers' programs, which every worker must see; removed at the end")
+      ->needs(external);
+  command->add_option("--threads", options.threads, "Threads to compute with, of each worker (0: all processors)")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", options.seed,

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "graph/names.h"
 #include "runtime/checksum.h"
+#include "runtime/json_reader.h"
 
 namespace tesser::runtime {
 namespace {
@@ -31,58 +32,6 @@ std::string json_strings(const std::vector<std::string>& strings) {
   return text + "]";
 }
 
-// Reads the members of a JSON object; remembers the first thing that was not as expected.
-class Reader {
- public:
-  Reader(const Json& json, std::string what) : json_(json), what_(std::move(what)) {
-    if (json_.object() == nullptr) {
-      fail("is not an object");
-    }
-  }
-
-  std::string string(std::string_view key) { return take(key, "a string", std::string()); }
-  std::int64_t integer(std::string_view key, std::int64_t least) {
-    const std::int64_t value = take(key, "an integer", least);
-    if (value < least) {
-      fail(fmt::format("'{}' is {}, expected at least {}", key, value, least));
-    }
-    return value;
-  }
-  bool boolean(std::string_view key) { return take(key, "true or false", false); }
-  const Json::Array& array(std::string_view key) {
-    static const Json::Array kEmpty;
-    const Json* found = json_.find(key);
-    if (found == nullptr || found->array() == nullptr) {
-      fail(fmt::format("'{}' is missing or not an array", key));
-      return kEmpty;
-    }
-    return *found->array();
-  }
-  bool has(std::string_view key) const { return json_.find(key) != nullptr; }
-  void fail(std::string reason) {
-    if (error_.empty()) {
-      error_ = what_ + ": " + std::move(reason);
-    }
-  }
-  Result<void> outcome() const { return error_.empty() ? Result<void>() : invalid_input(error_); }
-
- private:
-  template <typename T>
-  T take(std::string_view key, std::string_view expected, T otherwise) {
-    const Json* found = json_.find(key);
-    const T* value = found != nullptr ? found->get<T>() : nullptr;
-    if (value == nullptr) {
-      fail(fmt::format("'{}' is missing or not {}", key, expected));
-      return otherwise;
-    }
-    return *value;
-  }
-
-  const Json& json_;
-  std::string what_;
-  std::string error_;
-};
-
 Result<std::uint32_t> read_checksum(const std::string& text) {
   std::uint32_t value = 0;
   for (const char c : text) {
@@ -98,13 +47,11 @@ Result<std::uint32_t> read_checksum(const std::string& text) {
   return value;
 }
 
-Shape read_sizes(Reader& reader, std::string_view key) {
-  Shape sizes;
-  for (const Json& dimension : reader.array(key)) {
-    if (dimension.integer() == nullptr || *dimension.integer() < 0) {
-      reader.fail(fmt::format("'{}' holds what is no integer of at least 0", key));
-    } else {
-      sizes.push_back(*dimension.integer());
+Shape read_sizes(JsonReader& reader, std::string_view key) {
+  Shape sizes = reader.integers(key);
+  for (const std::int64_t size : sizes) {
+    if (size < 0) {
+      reader.fail(fmt::format("'{}' holds {}", key, size));
     }
   }
   return sizes;
@@ -112,7 +59,7 @@ Shape read_sizes(Reader& reader, std::string_view key) {
 
 // Reads one entry of "values" and appends it and its parts. `shards` gives the shards' places by file.
 Result<void> read_value(const Json& json, const std::map<std::string, std::size_t>& shards, Manifest& manifest) {
-  Reader reader(json, "values");
+  JsonReader reader(json, "values");
   StateValue value;
   value.name = reader.string("name");
   const std::string role = reader.string("role");
@@ -124,16 +71,10 @@ Result<void> read_value(const Json& json, const std::map<std::string, std::size_
     value.persistent = reader.boolean("persistent");
   }
   if (reader.has("aliases")) {
-    for (const Json& alias : reader.array("aliases")) {
-      if (alias.string() == nullptr) {
-        reader.fail("an alias of '" + value.name + "' is no string");
-      } else {
-        value.aliases.push_back(*alias.string());
-      }
-    }
+    value.aliases = reader.strings("aliases");
   }
   const std::size_t place = manifest.values.size();
-  const auto add_part = [&](Reader& part, Rectangle rectangle) {
+  const auto add_part = [&](JsonReader& part, Rectangle rectangle) {
     const std::string file = part.string("shard");
     const auto shard = shards.find(file);
     if (shard == shards.end()) {
@@ -144,7 +85,7 @@ Result<void> read_value(const Json& json, const std::map<std::string, std::size_
   };
   if (reader.has("parts")) {
     for (const Json& entry : reader.array("parts")) {
-      Reader part(entry, "part of '" + value.name + "'");
+      JsonReader part(entry, "part of '" + value.name + "'");
       Rectangle rectangle{read_sizes(part, "begin"), read_sizes(part, "size")};
       add_part(part, std::move(rectangle));
       TESSER_RETURN_IF_ERROR(part.outcome());
@@ -255,7 +196,7 @@ Result<Manifest> read_manifest(const Path& path) {
   if (!json) {
     return in_file(json.error());
   }
-  Reader reader(*json, path.string());
+  JsonReader reader(*json, path.string());
   if (const std::string format = reader.string("format"); reader.outcome() && format != kFormat) {
     reader.fail("format is '" + format + "', expected '" + std::string(kFormat) + "'");
   }
@@ -276,7 +217,7 @@ Result<Manifest> read_manifest(const Path& path) {
   manifest.info.data_fingerprint = reader.string("data_fingerprint");
   std::map<std::string, std::size_t> places;
   for (const Json& entry : reader.array("shards")) {
-    Reader shard(entry, path.string() + ": shards");
+    JsonReader shard(entry, path.string() + ": shards");
     ShardDescription description;
     description.file = shard.string("file");
     description.bytes = static_cast<std::uint64_t>(shard.integer("bytes", 0));

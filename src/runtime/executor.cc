@@ -44,6 +44,11 @@ constexpr std::int64_t kWarmUpSteps = 2;  // the first step records storages, an
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+bool reads(const graph::Node& node, ValueId id) {
+  const std::vector<ValueId> values = graph::values_read(node);
+  return std::find(values.begin(), values.end(), id) != values.end();
+}
+
 int usable_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
@@ -143,7 +148,8 @@ Result<void> Executor::Impl::bind() {
   }
   for (const graph::StateOutput& output : compiled.state_outputs) {
     const NodeId producer = compiled.value(output.value).producer;
-    const bool in_place = producer != kNone && is_update(compiled.node(producer));
+    const bool in_place =
+        producer != kNone && is_update(compiled.node(producer)) && reads(compiled.node(producer), output.state);
     if (in_place || output.state == output.value) continue;
     copied_state.push_back(output);
     if (producer != kNone) kept_results[static_cast<std::size_t>(producer)].push_back(output.value);

@@ -133,16 +133,6 @@ Result<Kernel> bind_gru_cell_backward(const Node& node) {
   });
 }
 
-// The state an update changes must be state of the program, so that its memory may be overwritten.
-Result<void> check_state(const Program& program, const Node& node, std::initializer_list<ValueId> state) {
-  for (const ValueId id : state) {
-    if (id == kNone || program.value(id).is_state()) continue;
-    return invalid_input(describe(node) + ": '" + program.value(id).name +
-                         "' is updated but is no parameter or optimizer state");
-  }
-  return {};
-}
-
 // The gradient as the parameter lies in memory, so that one index serves both.
 at::Tensor laid_out_as(const at::Tensor& gradient, const at::Tensor& parameter) {
   if (gradient.strides() == parameter.strides()) return gradient;
@@ -150,6 +140,29 @@ at::Tensor laid_out_as(const at::Tensor& gradient, const at::Tensor& parameter) 
   copy.copy_(gradient);
   return copy;
 }
+
+// What an update changes: state of the program in its own memory; anything else, as a part of a state value that one
+// worker of several updates for another, in a copy.
+class Updated {
+ public:
+  Updated(const Program& program, ValueId id) : id_(id), is_state_(id != kNone && program.value(id).is_state()) {}
+  at::Tensor read(const Registers& registers) const {
+    at::Tensor tensor = runtime::read(registers, id_);
+    return is_state_ || !tensor.defined() ? tensor : tensor.clone();
+  }
+  // Lying in memory as `parameter` does.
+  at::Tensor read(const Registers& registers, const at::Tensor& parameter) const {
+    at::Tensor tensor = read(registers);
+    if (tensor.defined() && !is_state_) tensor = laid_out_as(tensor, parameter);
+    TORCH_CHECK(!tensor.defined() || tensor.strides() == parameter.strides(),
+                "optimizer state lies unlike its parameter");
+    return tensor;
+  }
+
+ private:
+  ValueId id_;
+  bool is_state_;
+};
 
 Result<Kernel> bind_sgd(const Program& program, const Node& node) {
   ArgumentReader arguments(node);
@@ -165,15 +178,16 @@ Result<Kernel> bind_sgd(const Program& program, const Node& node) {
   settings.nesterov = arguments.flag();
   settings.maximize = arguments.flag();
   TESSER_RETURN_IF_ERROR(arguments.check(2));
-  TESSER_RETURN_IF_ERROR(check_state(program, node, {parameter, buffer}));
+  const Updated updated(program, parameter);
+  const Updated updated_buffer(program, buffer);
   if ((buffer == kNone) != (settings.momentum == 0)) {
     return invalid_input(describe(node) + ": a momentum buffer goes with momentum, and only with it");
   }
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor weight = read(registers, parameter);
+    const at::Tensor weight = updated.read(registers);
     const at::Tensor change = laid_out_as(read(registers, gradient), weight);
-    const at::Tensor momentum = buffer == kNone ? at::Tensor() : read(registers, buffer);
+    const at::Tensor momentum = updated_buffer.read(registers, weight);
     const double learning_rate = *read(registers, rate).const_data_ptr<double>();
     const std::int64_t steps_done = *read(registers, step).const_data_ptr<std::int64_t>();
     for_real_type(weight, [&]<typename T>() {
@@ -206,16 +220,19 @@ Result<Kernel> bind_adam(const Program& program, const Node& node) {
   const bool amsgrad = arguments.flag();
   settings.maximize = arguments.flag();
   TESSER_RETURN_IF_ERROR(arguments.check(4));
-  TESSER_RETURN_IF_ERROR(check_state(program, node, {parameter, average, square, maximum}));
+  const Updated updated(program, parameter);
+  const Updated updated_average(program, average);
+  const Updated updated_square(program, square);
+  const Updated updated_maximum(program, maximum);
   if (amsgrad != (maximum != kNone))
     return invalid_input(describe(node) + ": max_exp_avg_sq goes with amsgrad, and only with it");
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor weight = read(registers, parameter);
+    const at::Tensor weight = updated.read(registers);
     const at::Tensor change = laid_out_as(read(registers, gradient), weight);
-    const at::Tensor first = read(registers, average);
-    const at::Tensor second = read(registers, square);
-    const at::Tensor largest = maximum == kNone ? at::Tensor() : read(registers, maximum);
+    const at::Tensor first = updated_average.read(registers, weight);
+    const at::Tensor second = updated_square.read(registers, weight);
+    const at::Tensor largest = updated_maximum.read(registers, weight);
     const double learning_rate = *read(registers, rate).const_data_ptr<double>();
     const std::int64_t steps_done = *read(registers, step).const_data_ptr<std::int64_t>();
     for_real_type(weight, [&]<typename T>() {

@@ -4,16 +4,15 @@
 
 #include <chrono>
 #include <cmath>
-#include <system_error>
 
 #include <fmt/format.h>
 
-#include "graph/read.h"
 #include "runtime/data.h"
 #include "runtime/data_order.h"
 #include "runtime/element.h"
 #include "runtime/executor.h"
 #include "runtime/loader.h"
+#include "runtime/training_run.h"
 #include "runtime/weights.h"
 
 namespace tesser::runtime {
@@ -30,20 +29,6 @@ std::int64_t resident_peak_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-Result<void> check_options(const TrainOptions& options) {
-  if (options.steps && options.epochs) {
-    return invalid_input("give the length of the run in steps or in epochs, not both");
-  }
-  if (options.steps.value_or(0) < 0 || options.epochs.value_or(0) < 0 || options.every < 1 || options.keep < 1 ||
-      options.threads < 0) {
-    return invalid_input("steps, epochs and threads must not be negative; every and keep must be at least 1");
-  }
-  if (options.resume && !options.checkpoint) {
-    return invalid_input("a run resumes from its checkpoint directory: say which with --checkpoint DIR");
-  }
-  return {};
-}
-
 // One run: everything the loop needs, set up in the order in which a user's mistakes are best found.
 class Training {
  public:
@@ -55,8 +40,6 @@ class Training {
 
  private:
   Result<void> prepare_evaluation();
-  Result<void> prepare_checkpoints(const graph::Program& program);
-  Result<void> check_resumed() const;
   Result<void> check_batch(DataPosition position) const;
   Result<void> step();
   Result<void> evaluate_now(std::int64_t epoch);
@@ -82,7 +65,6 @@ class Training {
   const std::atomic<bool>& stop_;
 
   std::optional<CheckpointLock> lock_;
-  std::optional<Checkpoint> resumed_;
   std::optional<DataSet> data_;
   std::optional<DataSet> evaluation_data_;
   std::unique_ptr<Executor> executor_;
@@ -92,6 +74,7 @@ class Training {
   std::vector<MutableTensorView> batch_;
 
   CheckpointInfo info_;  // where the run stands
+  TrainStart start_;
   std::int64_t until_step_ = 0;
   std::optional<std::int64_t> saved_step_;  // of the last checkpoint that was begun or resumed from
   std::optional<Path> last_checkpoint_;
@@ -102,45 +85,28 @@ class Training {
 };
 
 Result<void> Training::prepare() {
-  TESSER_RETURN_IF_ERROR(check_options(options_));
-  std::error_code error;
-  if (std::filesystem::is_regular_file(options_.program, error)) {
-    return invalid_input(
-        fmt::format("{}: is a file, expected a program directory NAME.tesser", options_.program.string()));
-  }
-  TESSER_ASSIGN_OR_RETURN(graph::Program program, graph::read_program(options_.program));
-  if (program.kind != graph::Kind::kStep) {
-    return invalid_input(
-        fmt::format("{}: is a forward program; only a training step can be trained", options_.program.string()));
-  }
-  TESSER_ASSIGN_OR_RETURN(data_, DataSet::open(options_.data, batch_values(program)));
+  TESSER_ASSIGN_OR_RETURN(TrainingRun run, open_run(options_));
   TESSER_RETURN_IF_ERROR(prepare_evaluation());
-
-  info_.program = program.name;
-  TESSER_ASSIGN_OR_RETURN(info_.program_checksum, program_checksum(options_.program / "program.json"));
-  info_.step = program.first_step;
-  info_.seed = options_.seed.value_or(0);
-  info_.shuffle = options_.shuffle;
-  info_.data_fingerprint = data_->fingerprint();
-  const std::int64_t first_step = program.first_step;
-  TESSER_RETURN_IF_ERROR(prepare_checkpoints(program));
-
-  std::int64_t length = options_.steps.value_or(0);
-  if (!options_.steps && __builtin_mul_overflow(options_.epochs.value_or(1), data_->batches(), &length)) {
-    return invalid_input(fmt::format("{} epochs are more steps than can be counted", *options_.epochs));
+  TESSER_RETURN_IF_ERROR(open_checkpoints(options_, reporter_, run));
+  info_ = run.info;
+  until_step_ = run.until_step;
+  start_ = training_start(options_, run);
+  data_ = std::move(run.data);
+  if (run.lock) {
+    lock_ = std::move(run.lock);
+    CheckpointWriterOptions writer_options;
+    writer_options.keep = options_.keep;
+    writer_.emplace(*lock_, writer_options, state_values(run.program));
   }
-  if (__builtin_add_overflow(first_step, length, &until_step_)) {
-    return invalid_input(fmt::format("{} steps are more than can be counted", length));
-  }
-
   ExecutorOptions executor_options;
   executor_options.threads = options_.threads;
   executor_options.check_nan = options_.check_nan;
   executor_options.profile = options_.profile;
-  TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
-  if (resumed_) {
-    TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, options_.program, *resumed_));
-    resumed_.reset();
+  TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(run.program), executor_options));
+  if (run.resumed) {
+    TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, options_.program, *run.resumed));
+    saved_step_ = info_.step;
+    last_checkpoint_ = run.resumed->path();
   } else {
     TESSER_RETURN_IF_ERROR(write_initial_state(*executor_, options_.program));
   }
@@ -151,7 +117,7 @@ Result<void> Training::prepare() {
   for (const BatchValue& value : data_->values()) {
     batch_.push_back(executor_->batch(value.name));
   }
-  loader_.emplace(*data_, LoaderOptions{info_.seed, info_.shuffle, info_.next});
+  loader_.emplace(*data_, LoaderOptions{info_.seed, info_.shuffle, info_.next, {}});
   return {};
 }
 
@@ -164,75 +130,6 @@ Result<void> Training::prepare_evaluation() {
   TESSER_ASSIGN_OR_RETURN(forward_, load_forward(options_.program, executor_options));
   TESSER_RETURN_IF_ERROR(check_scalar_results(forward_->program()));
   TESSER_ASSIGN_OR_RETURN(evaluation_data_, DataSet::open(*options_.evaluate, batch_values(forward_->program())));
-  return {};
-}
-
-Result<void> Training::prepare_checkpoints(const graph::Program& program) {
-  if (!options_.checkpoint) {
-    return {};
-  }
-  TESSER_ASSIGN_OR_RETURN(lock_, CheckpointLock::acquire(*options_.checkpoint));
-  if (options_.resume) {
-    std::vector<std::string> notes;
-    TESSER_ASSIGN_OR_RETURN(resumed_, open_for_resume(*lock_, notes));
-    for (const std::string& note : notes) {
-      reporter_.note(note);
-    }
-    if (resumed_) {
-      TESSER_RETURN_IF_ERROR(check_resumed());
-      info_ = resumed_->info();
-      saved_step_ = info_.step;
-      last_checkpoint_ = resumed_->path();
-    } else {
-      reporter_.note(fmt::format("{} holds no complete checkpoint; the run begins at its beginning",
-                                 options_.checkpoint->string()));
-    }
-  } else {
-    TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(*options_.checkpoint));
-    for (const CheckpointEntry& entry : entries) {
-      if (entry.suffix.empty()) {
-        return invalid_input(
-            fmt::format("{}: holds the checkpoints of an earlier run ({}); add --resume to go on with it, or give "
-                        "another directory",
-                        options_.checkpoint->string(), entry.path.filename().string()));
-      }
-    }
-  }
-  CheckpointWriterOptions writer_options;
-  writer_options.keep = options_.keep;
-  writer_.emplace(*lock_, writer_options, state_values(program));
-  return {};
-}
-
-// Refuses to continue what would not be the same run.
-Result<void> Training::check_resumed() const {
-  const CheckpointInfo& found = resumed_->info();
-  const std::string where = resumed_->path().string();
-  if (found.program_checksum != info_.program_checksum) {
-    return invalid_input(
-        fmt::format("{}: was written by another program ('{}', checksum {}), {} has checksum {}; to train a changed "
-                    "program give another "
-                    "--checkpoint directory",
-                    where, found.program, found.program_checksum, options_.program.string(), info_.program_checksum));
-  }
-  if (found.data_fingerprint != info_.data_fingerprint) {
-    return invalid_input(fmt::format(
-        "{}: was written with other data (fingerprint {}) than {} ({}); a run resumes with the data it began with",
-        where, found.data_fingerprint, options_.data.string(), info_.data_fingerprint));
-  }
-  if (options_.seed && *options_.seed != found.seed) {
-    return invalid_input(fmt::format("{}: was written with seed {}, not {}; leave --seed out to go on with it", where,
-                                     found.seed, *options_.seed));
-  }
-  if (!options_.shuffle && found.shuffle) {
-    return invalid_input(
-        fmt::format("{}: was written by a run that shuffles its data; leave --no-shuffle out to go on with it", where));
-  }
-  if (found.step < info_.step || found.next.batch >= data_->batches()) {
-    return invalid_input(
-        fmt::format("{}: stands at step {}, batch {} of its epoch, which this program and data do not have", where,
-                    found.step, found.next.batch));
-  }
   return {};
 }
 
@@ -289,14 +186,7 @@ Result<void> Training::step() {
   step_seconds_ += report.seconds;
   reporter_.stepped(report);
   if (!std::isfinite(result->loss)) {
-    return failed(fmt::format(
-        "step {} (epoch {}): the loss is {}; the run stops here{}{}", number, position.epoch + 1,
-        std::isnan(result->loss) ? "nan"
-        : result->loss > 0       ? "inf"
-                                 : "-inf",
-        options_.check_nan ? ""
-                           : ". Run it with --check-nan to see the first operator that gave a value that is not finite",
-        advice()));
+    return failed(non_finite_loss(number, position.epoch, result->loss, options_.check_nan) + advice());
   }
   info_.step = number;
   info_.next = following(position, *data_);
@@ -343,20 +233,9 @@ Result<void> Training::take_checkpoint(std::optional<Result<CheckpointWritten>> 
 }
 
 Result<TrainEnd> Training::loop() {
-  TrainStart start;
-  start.program = info_.program;
-  start.step = info_.step;
-  start.until_step = until_step_;
-  start.epoch = info_.next.epoch;
-  start.batches_per_epoch = data_->batches();
-  start.batch_size = data_->batch_size();
-  start.samples = data_->samples();
-  start.left_out = data_->left_out();
-  start.seed = info_.seed;
-  start.threads = options_.threads;
-  start.resumed_from = last_checkpoint_;
-  start.predicted_peak_bytes = executor_->memory().predicted_peak_bytes;
-  reporter_.started(start);
+  start_.resumed_from = last_checkpoint_;
+  start_.predicted_peak_bytes = executor_->memory().predicted_peak_bytes;
+  reporter_.started(start_);
 
   const auto begin = Clock::now();
   std::int64_t epoch = info_.next.epoch;  // of the last step

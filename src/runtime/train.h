@@ -49,7 +49,9 @@ struct TrainStart {
   std::int64_t seed = 0;
   int threads = 0;
   std::optional<std::filesystem::path> resumed_from;
-  std::int64_t predicted_peak_bytes = 0;
+  std::int64_t predicted_peak_bytes = 0;  // of the worker that needs most
+  int workers = 1;
+  std::vector<std::string> paths;  // how workers reach each other, each way once: "shared memory (same machine)"
 };
 
 struct StepReport {
@@ -59,6 +61,21 @@ struct StepReport {
   std::vector<std::pair<std::string, double>> metrics;
   std::vector<double> learning_rates;  // one a schedule of the program
   double seconds = 0;                  // waiting for the data included
+};
+
+// One worker of several.
+struct WorkerSummary {
+  std::string host;
+  double compute_seconds = 0;   // of all steps, waiting for the data included
+  double waiting_seconds = 0;   // for other workers
+  double transfer_seconds = 0;  // in calls that copy tensors for other workers or hand them over
+  std::int64_t sent_bytes = 0;
+  std::int64_t predicted_peak_bytes = 0;  // tensor storage, receive buffers included
+  std::int64_t peak_bytes = 0;
+  std::int64_t scratch_bytes = 0;
+  std::int64_t unplanned_allocations = 0;
+  std::int64_t unplanned_bytes = 0;
+  std::int64_t resident_peak_bytes = 0;  // of the process
 };
 
 struct TrainEnd {
@@ -71,7 +88,8 @@ struct TrainEnd {
   bool interrupted = false;              // ended because it was asked to
   std::optional<double> final_loss;
   std::optional<std::filesystem::path> checkpoint;  // the last complete one
-  std::vector<OperatorTime> operators;              // under TrainOptions::profile
+  std::vector<OperatorTime> operators;              // under TrainOptions::profile; of several workers the first one's
+  std::vector<WorkerSummary> workers;               // of several; `memory` then has the largest of each
 };
 
 // What the loop reports, on the thread that runs it. A report that takes long delays the next step.

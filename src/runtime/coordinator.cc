@@ -1,0 +1,491 @@
+#include "runtime/coordinator.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "lowering/format.h"
+#include "runtime/checkpoint_writer.h"
+#include "runtime/control_http.h"
+#include "runtime/distributed_checkpoint.h"
+#include "runtime/evaluate.h"
+#include "runtime/run_directory.h"
+#include "runtime/training_run.h"
+#include "runtime/weights.h"
+#include "runtime/worker_process.h"
+#include "runtime/worker_table.h"
+
+namespace tesser::runtime {
+namespace {
+
+using Path = std::filesystem::path;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLocalJoinLimit{120};
+constexpr std::chrono::seconds kExternalJoinLimit{600};
+constexpr std::chrono::seconds kGoodbye{2};  // for workers to hear of the end
+// How far workers may run ahead of what has been reported, so that they need not wait for permission but all stop soon.
+constexpr double kAheadSeconds = 0.3;
+constexpr std::int64_t kFewestStepsAhead = 2;
+constexpr std::int64_t kMostStepsAhead = 1000;
+constexpr int kLogLines = 8;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+int usable_processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+class Coordinator {
+ public:
+  Coordinator(const TrainOptions& options, const DistributedOptions& distributed, TrainReporter& reporter,
+              const std::atomic<bool>& stop)
+      : options_(options), distributed_(distributed), reporter_(reporter), stop_(stop) {}
+
+  Result<TrainEnd> run();
+
+ private:
+  Result<void> prepare();
+  Result<void> prepare_evaluation();
+  Result<void> prepare_lock();
+  Result<void> prepare_workers();
+  WorkerTask task() const;
+  Result<void> start_workers();
+  Result<void> lead();
+  Result<void> check_workers();
+  Result<void> check_joined() const;
+  void report_start();
+  void allow_steps();
+  Result<void> report_steps();
+  Result<void> complete_checkpoints();
+  Result<void> evaluate(std::int64_t step);
+  void dismiss_workers(bool failed);
+  TrainEnd ending() const;
+  std::int64_t evaluation_after(std::int64_t step) const;
+  std::int64_t epoch_of(std::int64_t step) const {  // of the step that made the count so large
+    return position_after(*run_, step - 1 - run_->info.step).epoch;
+  }
+  std::string advice() const {
+    return last_checkpoint_ ? fmt::format("; {} is complete: go on from it with --resume", last_checkpoint_->string())
+                            : "";
+  }
+
+  const TrainOptions& options_;
+  const DistributedOptions& distributed_;
+  TrainReporter& reporter_;
+  const std::atomic<bool>& stop_;
+
+  std::optional<TrainingRun> run_;
+  std::unique_ptr<Executor> forward_;
+  std::optional<DataSet> evaluation_data_;
+  std::optional<RunDirectory> directory_;
+  std::optional<CheckpointLock> snapshots_;
+  int workers_ = 0;
+  SharedState shared_;
+  std::optional<ShardCollection> shards_;
+  std::optional<WorkerTable> table_;  // before the server, which uses it
+  std::unique_ptr<ControlServer> server_;
+  std::string token_;
+  std::vector<WorkerProcess> processes_;  // by worker; none when others start them
+
+  Clock::time_point began_;
+  bool started_ = false;
+  bool final_ = false;
+  std::int64_t allowed_ = 0;    // workers may run until so many steps are done
+  std::int64_t reported_ = 0;   // steps done by all
+  std::int64_t evaluated_ = 0;  // the last step after which there was an evaluation, or where the run began
+  std::optional<std::int64_t> evaluation_done_;
+  double step_seconds_ = 0;
+  double recent_seconds_ = 0;  // of a step
+  std::optional<double> loss_;
+  std::optional<Path> last_checkpoint_;
+};
+
+Result<void> Coordinator::prepare() {
+  TESSER_ASSIGN_OR_RETURN(run_, open_run(options_));
+  TESSER_RETURN_IF_ERROR(prepare_evaluation());
+  TESSER_RETURN_IF_ERROR(open_checkpoints(options_, reporter_, *run_));
+  TESSER_RETURN_IF_ERROR(prepare_lock());
+  reported_ = allowed_ = evaluated_ = run_->info.step;
+  TESSER_RETURN_IF_ERROR(prepare_workers());
+  return start_workers();
+}
+
+Result<void> Coordinator::prepare_evaluation() {
+  if (!options_.evaluate) {
+    return {};
+  }
+  ExecutorOptions executor_options;
+  executor_options.threads = options_.threads;
+  TESSER_ASSIGN_OR_RETURN(forward_, load_forward(options_.program, executor_options));
+  TESSER_RETURN_IF_ERROR(check_scalar_results(forward_->program()));
+  TESSER_ASSIGN_OR_RETURN(evaluation_data_, DataSet::open(*options_.evaluate, batch_values(forward_->program())));
+  // Everything the step does not have; the rest comes from the workers' state.
+  return write_initial_state(*forward_, options_.program);
+}
+
+// Workers write into directories that they find; what a dead run left there under their names must be gone.
+Result<void> Coordinator::prepare_lock() {
+  if (!run_->lock) {
+    return {};
+  }
+  TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(*options_.checkpoint));
+  for (const CheckpointEntry& entry : entries) {
+    std::error_code ignored;
+    if (entry.suffix == ".writing") {
+      std::filesystem::remove_all(entry.path, ignored);
+    }
+  }
+  if (run_->resumed) {
+    last_checkpoint_ = run_->resumed->path();
+  }
+  return {};
+}
+
+WorkerTask Coordinator::task() const {
+  const auto absolute = [](const Path& path) { return std::filesystem::absolute(path).lexically_normal().string(); };
+  WorkerTask task;
+  task.workers = workers_;
+  task.program = absolute(options_.program);
+  task.lowered = (directory_->path() / "lowered").string();
+  task.data = absolute(options_.data);
+  task.batch = run_->data.values();
+  task.resume = run_->resumed ? absolute(run_->resumed->path()) : "";
+  task.step = run_->info.step;
+  task.next = run_->info.next;
+  task.seed = run_->info.seed;
+  task.shuffle = run_->info.shuffle;
+  task.first_step = run_->program.first_step;
+  task.until_step = run_->until_step;
+  task.checkpoint = options_.checkpoint ? absolute(*options_.checkpoint) : "";
+  task.every = options_.every;
+  task.snapshot = snapshots_ ? snapshots_->directory().string() : "";
+  task.threads = options_.threads;
+  if (task.threads == 0 && !distributed_.external) {
+    task.threads = std::max(1, usable_processors() / workers_);
+  }
+  task.check_nan = options_.check_nan;
+  task.profile = options_.profile;
+  task.network = distributed_.network;
+  return task;
+}
+
+Result<void> Coordinator::prepare_workers() {
+  TESSER_ASSIGN_OR_RETURN(const ChosenPlan chosen, lower_for_workers(options_.program, distributed_.plan));
+  workers_ = static_cast<int>(chosen.lowered.workers.size());
+  TESSER_ASSIGN_OR_RETURN(directory_, RunDirectory::make(distributed_.run_directory));
+  TESSER_RETURN_IF_ERROR(
+      lowering::write_lowered(chosen.lowered, chosen.program_hash, chosen.plan_hash, directory_->path() / "lowered"));
+  if (options_.evaluate) {
+    TESSER_ASSIGN_OR_RETURN(snapshots_, CheckpointLock::acquire(directory_->path() / "snapshots"));
+  }
+  TESSER_ASSIGN_OR_RETURN(shared_, share_state(state_values(run_->program), chosen.lowered.workers,
+                                               CheckpointWriterOptions().largest_shard_bytes));
+  shards_.emplace(shared_.manifest, workers_);
+  std::vector<WorkerTask> tasks(static_cast<std::size_t>(workers_), task());
+  for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
+    tasks[worker].shards = shared_.shards[worker];
+  }
+  table_.emplace(std::move(tasks));
+  return {};
+}
+
+Result<void> Coordinator::start_workers() {
+  const char* given = std::getenv(kRunTokenVariable);
+  token_ = given != nullptr && *given != '\0' ? given : make_run_token();
+  if (token_.empty()) {
+    return failed("the system gives no random numbers for the token of the run");
+  }
+  TESSER_ASSIGN_OR_RETURN(server_, ControlServer::open(distributed_.listen, token_, workers_,
+                                                       [this](const std::string& path, const std::string& body) {
+                                                         return table_->answer(path, body);
+                                                       }));
+  const std::string host = distributed_.listen.substr(0, distributed_.listen.rfind(':'));
+  const std::string url = fmt::format("http://{}:{}", host, server_->port());
+  began_ = Clock::now();
+  if (distributed_.external) {
+    reporter_.note(
+        fmt::format("the coordinator waits at {} for workers 0 to {}: tesser worker --coordinator "
+                    "http://HOST:{} --worker I, with {} in their environment",
+                    url, workers_ - 1, server_->port(), kRunTokenVariable));
+    return {};
+  }
+  std::error_code error;
+  const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    return failed("the path of this program is unknown, so no worker can be started: " + error.message());
+  }
+  for (int worker = 0; worker < workers_; ++worker) {
+    ProcessOptions process;
+    process.command = {program.string(), "worker", "--coordinator", url, "--worker", std::to_string(worker)};
+    process.environment = {fmt::format("{}={}", kRunTokenVariable, token_)};
+    process.log = directory_->path() / fmt::format("worker-{}.log", worker);
+    TESSER_ASSIGN_OR_RETURN(WorkerProcess started, WorkerProcess::start(process));
+    processes_.push_back(std::move(started));
+  }
+  return {};
+}
+
+Result<void> Coordinator::check_joined() const {
+  const auto limit = distributed_.external ? kExternalJoinLimit : kLocalJoinLimit;
+  const std::vector<int> missing = Clock::now() - began_ > limit ? table_->missing() : std::vector<int>();
+  if (missing.empty()) {
+    return {};
+  }
+  return failed(fmt::format("worker{} {} did not come within {} s", missing.size() > 1 ? "s" : "",
+                            fmt::join(missing, ", "), limit.count()));
+}
+
+Result<void> Coordinator::check_workers() {
+  if (!started_) {
+    TESSER_RETURN_IF_ERROR(check_joined());
+  }
+  std::vector<std::optional<std::string>> died(static_cast<std::size_t>(workers_));
+  for (std::size_t worker = 0; worker < processes_.size(); ++worker) {
+    died[worker] = processes_[worker].how_it_ended();
+  }
+  const std::optional<WorkerTrouble> trouble = table_->trouble(died);
+  if (!trouble) {
+    return {};
+  }
+  const std::string lines =
+      processes_.empty() ? "" : processes_[static_cast<std::size_t>(trouble->worker)].last_lines(kLogLines);
+  const std::string message = trouble->message + advice() + (lines.empty() ? "" : "\n  its last lines:" + lines);
+  return trouble->is_input ? Result<void>(invalid_input(message)) : Result<void>(failed(message));
+}
+
+void Coordinator::report_start() {
+  TrainStart start = training_start(options_, *run_);
+  start.workers = workers_;
+  start.paths = table_->paths();
+  start.resumed_from = last_checkpoint_;
+  for (const WorkerSummary& summary : table_->summaries()) {
+    start.predicted_peak_bytes = std::max(start.predicted_peak_bytes, summary.predicted_peak_bytes);
+  }
+  reporter_.started(start);
+  began_ = Clock::now();
+  started_ = true;
+}
+
+// The next step after which there is an evaluation: the last of an epoch, or of the run.
+std::int64_t Coordinator::evaluation_after(std::int64_t step) const {
+  if (!forward_) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+  const DataPosition next = position_after(*run_, step - run_->info.step);
+  return std::min(step + run_->data.batches() - next.batch, run_->until_step);
+}
+
+void Coordinator::allow_steps() {
+  if (final_) {
+    return;
+  }
+  if (stop_) {
+    final_ = true;
+  } else {
+    const double steps = recent_seconds_ > 0 ? kAheadSeconds / recent_seconds_ : 0;
+    const std::int64_t ahead =
+        std::clamp(static_cast<std::int64_t>(std::min(steps, 1e6)), kFewestStepsAhead, kMostStepsAhead);
+    const std::int64_t limit = std::min(run_->until_step, evaluation_after(evaluated_));
+    allowed_ = std::max(allowed_, std::min(limit, reported_ + ahead));
+    final_ = allowed_ >= run_->until_step;
+  }
+  table_->allow(allowed_, final_);
+}
+
+Result<void> Coordinator::report_steps() {
+  TESSER_ASSIGN_OR_RETURN(const std::vector<WorkerStep> steps, table_->take_steps());
+  for (const WorkerStep& step : steps) {
+    StepReport report;
+    report.step = step.step;
+    report.epoch = epoch_of(step.step);
+    report.loss = step.loss;
+    report.seconds = step.seconds;
+    const graph::Program& program = run_->program;
+    for (std::size_t i = 0; i < std::min(program.metrics.size(), step.metrics.size()); ++i) {
+      report.metrics.emplace_back(program.metrics[i].name, step.metrics[i]);
+    }
+    for (const graph::Schedule& schedule : program.schedules) {
+      report.learning_rates.push_back(schedule.at(step.step - 1));
+    }
+    reported_ = step.step;
+    loss_ = step.loss;
+    step_seconds_ += step.seconds;
+    recent_seconds_ = recent_seconds_ > 0 ? 0.8 * recent_seconds_ + 0.2 * step.seconds : step.seconds;
+    reporter_.stepped(report);
+    if (!std::isfinite(step.loss)) {
+      return failed(non_finite_loss(step.step, report.epoch, step.loss, options_.check_nan) + advice());
+    }
+  }
+  return {};
+}
+
+Result<void> Coordinator::complete_checkpoints() {
+  for (const auto& [worker, written] : table_->take_written()) {
+    std::optional<Manifest> manifest = shards_->add(worker, written);
+    if (!manifest) {
+      continue;
+    }
+    manifest->info = run_->info;
+    manifest->info.step = written.step;
+    manifest->info.next = position_after(*run_, written.step - run_->info.step);
+    CheckpointWriterOptions writer_options;
+    writer_options.keep = written.snapshot ? 1 : options_.keep;
+    Result<CheckpointWritten> complete =
+        complete_checkpoint(written.snapshot ? *snapshots_ : *run_->lock, writer_options, *manifest);
+    if (!complete) {
+      return failed(fmt::format("the checkpoint could not be written, so the run stops after step {}: {}{}", reported_,
+                                complete.error().message, advice()));
+    }
+    complete->seconds += written.seconds;
+    // What has been done so far comes first.
+    TESSER_RETURN_IF_ERROR(report_steps());
+    if (written.snapshot) {
+      TESSER_RETURN_IF_ERROR(evaluate(written.step));
+      continue;
+    }
+    last_checkpoint_ = complete->path;
+    reporter_.checkpoint_written(*complete);
+    for (const std::string& note : complete->notes) {
+      reporter_.note(note);
+    }
+  }
+  return {};
+}
+
+Result<void> Coordinator::evaluate(std::int64_t step) {
+  evaluated_ = step;
+  if (evaluation_done_ == step ||
+      (stop_ && step == run_->until_step && position_after(*run_, step - run_->info.step).batch != 0)) {
+    return {};
+  }
+  TESSER_ASSIGN_OR_RETURN(const Checkpoint snapshot,
+                          Checkpoint::open_verified(snapshots_->directory() / checkpoint_name(step)));
+  for (const graph::ValueId id : forward_->program().inputs) {
+    const graph::Value& value = forward_->program().value(id);
+    const auto content = value.is_state() ? snapshot.find(value.name) : std::nullopt;
+    if (content) {
+      TESSER_RETURN_IF_ERROR(forward_->write_state(value.name, *content));
+    }
+  }
+  TESSER_ASSIGN_OR_RETURN(const Evaluation evaluation, runtime::evaluate(*forward_, *evaluation_data_));
+  evaluation_done_ = step;
+  reporter_.evaluated(step, step > run_->info.step ? epoch_of(step) : run_->info.next.epoch, evaluation);
+  return {};
+}
+
+Result<void> Coordinator::lead() {
+  while (true) {
+    table_->wait();
+    // What was done and written before a worker failed still counts.
+    if (started_) {
+      TESSER_RETURN_IF_ERROR(report_steps());
+      TESSER_RETURN_IF_ERROR(complete_checkpoints());
+    }
+    TESSER_RETURN_IF_ERROR(check_workers());
+    if (!started_ && table_->all_prepared()) {
+      report_start();
+    }
+    if (started_) {
+      allow_steps();
+      if (table_->all_ended()) {
+        TESSER_RETURN_IF_ERROR(report_steps());
+        return complete_checkpoints();
+      }
+    }
+  }
+}
+
+// Workers hear of the end with their next report; local ones that do not end then are killed.
+void Coordinator::dismiss_workers(bool failed) {
+  if (!table_ || !server_) {
+    return;
+  }
+  table_->abort();
+  if (failed) {
+    for (WorkerProcess& process : processes_) {
+      process.kill();
+    }
+  }
+  const auto has_ended = [](WorkerProcess& process) { return process.how_it_ended().has_value(); };
+  const auto deadline = Clock::now() + kGoodbye;
+  while (Clock::now() < deadline) {
+    const bool gone =
+        processes_.empty() ? table_->all_know_the_end() : std::all_of(processes_.begin(), processes_.end(), has_ended);
+    if (gone) {
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  processes_.clear();
+  if (failed && run_->lock) {
+    Result<std::vector<CheckpointEntry>> entries = checkpoint_entries(run_->lock->directory());
+    for (const CheckpointEntry& entry : entries ? *entries : std::vector<CheckpointEntry>()) {
+      std::error_code ignored;
+      if (entry.suffix == ".writing") {
+        std::filesystem::remove_all(entry.path, ignored);
+      }
+    }
+  }
+}
+
+TrainEnd Coordinator::ending() const {
+  TrainEnd end;
+  end.steps = reported_ - run_->info.step;
+  end.step = reported_;
+  end.seconds = seconds_since(began_);
+  end.samples_per_second =
+      step_seconds_ > 0 ? static_cast<double>(end.steps * run_->data.batch_size()) / step_seconds_ : 0;
+  end.workers = table_->summaries();
+  for (const WorkerSummary& worker : end.workers) {
+    end.memory.predicted_peak_bytes = std::max(end.memory.predicted_peak_bytes, worker.predicted_peak_bytes);
+    end.memory.arena_bytes = std::max(end.memory.arena_bytes, worker.peak_bytes - worker.unplanned_bytes);
+    end.memory.scratch_bytes = std::max(end.memory.scratch_bytes, worker.scratch_bytes);
+    end.memory.unplanned_allocations = std::max(end.memory.unplanned_allocations, worker.unplanned_allocations);
+    end.memory.unplanned_bytes = std::max(end.memory.unplanned_bytes, worker.unplanned_bytes);
+    end.resident_peak_bytes = std::max(end.resident_peak_bytes, worker.resident_peak_bytes);
+  }
+  for (const OperatorTotal& total : table_->operators()) {
+    end.operators.push_back({total.op, total.calls, total.seconds, total.scratch_bytes});
+  }
+  end.interrupted = reported_ < run_->until_step;
+  end.final_loss = loss_;
+  end.checkpoint = last_checkpoint_;
+  return end;
+}
+
+Result<TrainEnd> Coordinator::run() {
+  Result<void> outcome = prepare();
+  if (outcome) {
+    outcome = lead();
+  }
+  if (!outcome) {
+    dismiss_workers(true);
+    return tl::unexpected<Error>(outcome.error());
+  }
+  const TrainEnd end = ending();
+  dismiss_workers(false);
+  reporter_.ended(end);
+  return end;
+}
+
+}  // namespace
+
+Result<TrainEnd> train_distributed(const TrainOptions& options, const DistributedOptions& distributed,
+                                   TrainReporter& reporter, const std::atomic<bool>& stop) {
+  Coordinator coordinator(options, distributed, reporter, stop);
+  return coordinator.run();
+}
+
+}  // namespace tesser::runtime

@@ -1,0 +1,32 @@
+// Trains one program on many workers (docs/runtime.md, runs of several workers): plans, lowers, starts the workers or
+// waits for them, leads them from step to step, and reports as a run of one worker does.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "runtime/distributed_plan.h"
+#include "runtime/train.h"
+
+namespace tesser::runtime {
+
+struct DistributedOptions {
+  PlanChoice plan;
+  bool external = false;               // somebody else starts the workers; else this process does, on this machine
+  std::string listen = "127.0.0.1:0";  // where the coordinator listens for them
+  bool network = false;                // tensors travel by RDMA or TCP even between workers on one machine
+  // For the lowered programs and, for evaluation, the state; workers read and write it. A temporary one if not given.
+  std::optional<std::filesystem::path> run_directory;
+};
+
+// As train(), on `distributed.plan.workers` workers; TrainOptions::threads are those of each worker (0: the machine's
+// processors shared out). A worker that fails, dies or stops ends the run within 5 seconds with kFailed and its name;
+// complete checkpoints are kept. Call it on the thread that lives as long as the process: local workers end with it.
+Result<TrainEnd> train_distributed(const TrainOptions& options, const DistributedOptions& distributed,
+                                   TrainReporter& reporter, const std::atomic<bool>& stop);
+
+}  // namespace tesser::runtime

@@ -1,0 +1,35 @@
+// From a captured step to one program a worker, for a run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "lowering/lower.h"
+#include "partition/search.h"
+
+namespace tesser::runtime {
+
+// Which plan: the one in a file, or the best that the search finds.
+struct PlanChoice {
+  int workers = 1;                            // 0: as the file says
+  std::optional<std::filesystem::path> plan;  // made by `tesser plan`; the rest then is not looked at
+  partition::Preset preset = partition::Preset::kDefault;
+  std::optional<std::int64_t> memory_bytes;
+  std::optional<std::filesystem::path> topology;
+  std::vector<std::filesystem::path> descriptions;  // .tdl files besides those shipped
+};
+
+struct ChosenPlan {
+  lowering::Lowered lowered;
+  std::string program_hash;
+  std::string plan_hash;
+};
+
+// kInvalidInput when the plan was made for another program or another number of workers.
+Result<ChosenPlan> lower_for_workers(const std::filesystem::path& program, const PlanChoice& choice);
+
+}  // namespace tesser::runtime

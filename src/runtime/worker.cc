@@ -1,0 +1,422 @@
+#include "runtime/worker.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "lowering/format.h"
+#include "runtime/checkpoint_writer.h"
+#include "runtime/checksum.h"
+#include "runtime/control_messages.h"
+#include "runtime/executor.h"
+#include "runtime/loader.h"
+#include "runtime/transport_exchange.h"
+#include "runtime/weights.h"
+#include "runtime/worker_link.h"
+
+namespace tesser::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of one request; a coordinator that is slower is asked again.
+constexpr std::chrono::milliseconds kPatience{1500};
+constexpr std::chrono::milliseconds kAskAgain{30};
+constexpr std::chrono::seconds kConnectLimit{60};
+constexpr std::chrono::milliseconds kWaitSlice{100};
+
+std::string name_of(int worker) { return fmt::format("worker {}", worker); }
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::string machine_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// Peers of another run are told apart by a number that follows from the token.
+std::uint64_t run_number(const std::string& token) {
+  const std::uint64_t high = crc32c(token.data(), token.size());
+  return high << 32 | crc32c(token.data(), token.size(), 1);
+}
+
+template <typename T>
+Result<T> or_error(transport::Outcome<T> outcome) {
+  if (!outcome) {
+    return tl::unexpected<Error>(transport::to_error(outcome.error()));
+  }
+  return std::move(*outcome);
+}
+
+// The state values that one of this worker's shards holds, and where they lie in the copy that is written.
+struct Shard {
+  std::string file;
+  std::vector<std::size_t> values;
+};
+
+class Worker {
+ public:
+  explicit Worker(const WorkerOptions& options) : options_(options) {}
+
+  Result<void> run();
+
+ private:
+  Result<void> take_task();
+  Result<void> join();
+  Result<void> connect(const std::vector<std::string>& addresses);
+  Result<void> work();
+  Result<void> prepare();
+  Result<void> prepare_loader();
+  Result<void> prepare_writer();
+  Result<void> train();
+  Result<void> step();
+  Result<void> after_step();
+  Result<void> write_state(bool snapshot);
+  Result<void> take_written(std::optional<Result<CheckpointWritten>> outcome);
+  void report_memory();
+  std::vector<std::int64_t> lost_peers() const;
+  Result<void> cancelled() const { return failed(link_ ? link_->reason() : "the run has ended"); }
+
+  const WorkerOptions& options_;
+  std::unique_ptr<ControlClient> client_;  // until the link has it
+  WorkerTask task_;
+  std::unique_ptr<transport::Device> device_;
+  std::vector<std::shared_ptr<transport::Channel>> channels_;  // by worker
+  std::optional<WorkerLink> link_;
+  std::unique_ptr<TransportExchange> exchange_;
+  std::unique_ptr<Executor> executor_;
+  std::optional<DataSet> data_;
+  std::optional<Loader> loader_;
+  std::vector<MutableTensorView> batch_;  // the parts that this worker has
+  std::vector<StateValue> written_values_;
+  std::vector<Shard> shards_;
+  std::optional<CheckpointWriter> writer_;
+  bool writing_snapshot_ = false;
+  std::int64_t step_ = 0;  // steps done
+  DataPosition next_;
+  std::int64_t saved_step_ = -1;
+  bool memory_reported_ = false;
+};
+
+Result<void> Worker::take_task() {
+  TESSER_ASSIGN_OR_RETURN(client_, ControlClient::open(options_.coordinator, options_.token, kPatience));
+  const std::string request = fmt::format("{{\"worker\":{}}}", options_.worker);
+  const auto deadline = Clock::now() + kConnectLimit;
+  Result<std::string> answer = client_->post("/task", request);
+  // An engine may start a worker before its coordinator listens.
+  while (!answer && answer.error().code == ErrorCode::kFailed && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kAskAgain * 10);
+    answer = client_->post("/task", request);
+  }
+  if (!answer) {
+    return tl::unexpected<Error>(answer.error());
+  }
+  TESSER_ASSIGN_OR_RETURN(task_, read_task(*answer));
+  return {};
+}
+
+Result<void> Worker::join() {
+  std::string host = options_.listen;
+  if (host.empty()) {
+    TESSER_ASSIGN_OR_RETURN(host, client_->own_host());
+  }
+  transport::DeviceOptions device_options;
+  device_options.name = name_of(options_.worker);
+  device_options.listen = host + ":0";
+  device_options.run = run_number(options_.token);
+  device_options.paths = task_.network ? transport::Paths::kNetworkOnly : transport::Paths::kAny;
+  TESSER_ASSIGN_OR_RETURN(device_, or_error(transport::Device::open(device_options)));
+  const Joining joining{options_.worker, machine_name(), ::getpid(), device_->address()};
+  std::vector<std::string> addresses;
+  while (true) {
+    TESSER_ASSIGN_OR_RETURN(const std::string answer, client_->post("/join", to_json(joining)));
+    TESSER_ASSIGN_OR_RETURN(addresses, read_addresses(answer));
+    if (!addresses.empty()) {
+      break;
+    }
+    std::this_thread::sleep_for(kAskAgain);
+  }
+  link_.emplace(std::move(client_), options_.worker);
+  return connect(addresses);
+}
+
+// Each pair has one channel, made by the one with the higher number.
+Result<void> Worker::connect(const std::vector<std::string>& addresses) {
+  channels_.resize(addresses.size());
+  const transport::Deadline deadline = transport::in(kConnectLimit);
+  for (int peer = 0; peer < options_.worker; ++peer) {
+    TESSER_ASSIGN_OR_RETURN(channels_[static_cast<std::size_t>(peer)],
+                            or_error(device_->connect(addresses[static_cast<std::size_t>(peer)], deadline)));
+  }
+  for (auto missing = addresses.size() - static_cast<std::size_t>(options_.worker) - 1; missing > 0;) {
+    auto channel = device_->accept(transport::in(kWaitSlice));
+    if (channel) {
+      for (std::size_t peer = 0; peer < addresses.size(); ++peer) {
+        if ((*channel)->peer() == name_of(static_cast<int>(peer)) && channels_[peer] == nullptr) {
+          channels_[peer] = *channel;
+          --missing;
+          break;
+        }
+      }
+    } else if (link_->is_cancelled()) {
+      return cancelled();
+    } else if (channel.error().kind != transport::FailureKind::kTimeout || transport::Clock::now() > deadline) {
+      return tl::unexpected<Error>(transport::to_error(channel.error()));
+    }
+  }
+  std::vector<std::string> paths;
+  for (const auto& channel : channels_) {
+    paths.push_back(channel == nullptr ? "" : fmt::format("{} ({})", channel->path().name, channel->path().reason));
+  }
+  link_->report_paths(std::move(paths));
+  return {};
+}
+
+Result<void> Worker::prepare() {
+  TESSER_ASSIGN_OR_RETURN(graph::Program program, lowering::read_worker(task_.lowered, options_.worker));
+  TransportExchangeOptions exchange_options;
+  exchange_options.worker = options_.worker;
+  exchange_options.connect_limit = kConnectLimit;
+  exchange_options.cancelled = [this] { return link_->is_cancelled(); };
+  exchange_ = std::make_unique<TransportExchange>(*device_, channels_, exchange_options);
+  ExecutorOptions executor_options;
+  executor_options.threads = task_.threads;
+  executor_options.check_nan = task_.check_nan;
+  executor_options.profile = task_.profile;
+  executor_options.exchange = exchange_.get();
+  TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
+  if (task_.resume.empty()) {
+    TESSER_RETURN_IF_ERROR(write_initial_state(*executor_, task_.program));
+  } else {
+    TESSER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open_verified(task_.resume));
+    TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, task_.program, checkpoint));
+    saved_step_ = task_.step;
+  }
+  step_ = task_.step;
+  next_ = task_.next;
+  TESSER_RETURN_IF_ERROR(prepare_loader());
+  TESSER_RETURN_IF_ERROR(prepare_writer());
+  report_memory();
+  return {};
+}
+
+Result<void> Worker::prepare_loader() {
+  TESSER_ASSIGN_OR_RETURN(data_, DataSet::open(task_.data, task_.batch));
+  const graph::Program& program = executor_->program();
+  LoaderOptions loader_options{task_.seed, task_.shuffle, task_.next, {}};
+  for (const BatchValue& value : data_->values()) {
+    const graph::ValueId id = program.find(value.name);
+    std::optional<Rectangle>& part = loader_options.parts.emplace_back();
+    if (id == graph::kNone) {
+      continue;
+    }
+    const graph::Value& own = program.value(id);
+    part = own.whole_shape.empty() ? whole_rectangle(own.shape) : Rectangle{own.region_begin, own.shape};
+    batch_.push_back(executor_->batch(value.name));
+  }
+  loader_.emplace(*data_, loader_options);
+  return {};
+}
+
+Result<void> Worker::prepare_writer() {
+  const graph::Program& program = executor_->program();
+  for (const ShardTask& shard_task : task_.shards) {
+    Shard shard{shard_task.file, {}};
+    for (const std::string& name : shard_task.values) {
+      const graph::ValueId id = program.find(name);
+      if (id == graph::kNone) {
+        return failed(fmt::format("the coordinator asks for '{}', which this worker does not have", name));
+      }
+      const graph::Value& value = program.value(id);
+      shard.values.push_back(written_values_.size());
+      written_values_.push_back({value.name, value.role, value.dtype, value.shape, value.persistent, {}});
+    }
+    shards_.push_back(std::move(shard));
+  }
+  writer_.emplace(written_values_, [this](const CheckpointInfo& info, std::span<const TensorView> contents) {
+    const auto begin = Clock::now();
+    const std::filesystem::path directory =
+        unfinished_checkpoint(writing_snapshot_ ? task_.snapshot : task_.checkpoint, info.step);
+    std::error_code error;
+    std::filesystem::create_directory(directory, error);  // by the first of the workers
+    CheckpointWritten written;
+    written.step = info.step;
+    for (const Shard& shard : shards_) {
+      std::vector<NamedTensor> tensors;
+      for (const std::size_t value : shard.values) {
+        tensors.push_back({written_values_[value].name, contents[value]});
+      }
+      Result<ShardDescription> description = write_shard(directory / shard.file, tensors);
+      if (!description) {
+        return Result<CheckpointWritten>(failed(description.error().message));
+      }
+      written.shards.push_back(std::move(*description));
+    }
+    written.seconds = seconds_since(begin);
+    return Result<CheckpointWritten>(std::move(written));
+  });
+  return {};
+}
+
+void Worker::report_memory() {
+  const MemoryReport report = executor_->memory();
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  WorkerMemory memory;
+  memory.predicted_bytes = report.predicted_peak_bytes + report.exchange_bytes;
+  memory.measured_bytes =
+      report.arena_bytes == 0 ? 0 : report.arena_bytes + report.unplanned_bytes + report.exchange_bytes;
+  memory.scratch_bytes = report.scratch_bytes;
+  memory.unplanned_allocations = report.unplanned_allocations;
+  memory.unplanned_bytes = report.unplanned_bytes;
+  memory.resident_bytes = std::int64_t{usage.ru_maxrss} * 1024;
+  link_->report_memory(memory);
+}
+
+Result<void> Worker::take_written(std::optional<Result<CheckpointWritten>> outcome) {
+  if (!outcome) {
+    return {};
+  }
+  if (!*outcome) {
+    return failed(fmt::format("the checkpoint could not be written: {}", outcome->error().message));
+  }
+  link_->report_written({writing_snapshot_, (*outcome)->step, (*outcome)->seconds, std::move((*outcome)->shards)});
+  return {};
+}
+
+// Copies this worker's part of the state and begins to write it.
+Result<void> Worker::write_state(bool snapshot) {
+  TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
+  const std::span<const MutableTensorView> staging = writer_->staging();
+  for (std::size_t i = 0; i < written_values_.size(); ++i) {
+    TESSER_RETURN_IF_ERROR(executor_->read_state(written_values_[i].name, staging[i]));
+  }
+  writing_snapshot_ = snapshot;
+  CheckpointInfo info;
+  info.step = step_;
+  writer_->start(std::move(info));
+  if (!snapshot) {
+    saved_step_ = step_;
+  }
+  return {};
+}
+
+Result<void> Worker::step() {
+  const auto begin = Clock::now();
+  const DataPosition position = loader_->next(batch_);
+  const Result<StepResult> result = executor_->run(step_, task_.seed);
+  const std::int64_t number = step_ + 1;
+  if (!result) {
+    return tl::unexpected<Error>(Error{result.error().code, fmt::format("step {} (epoch {}): {}", number,
+                                                                        position.epoch + 1, result.error().message)});
+  }
+  const ExchangeReport exchanged = exchange_->take_report();
+  WorkerStep report;
+  report.step = number;
+  report.loss = result->loss;
+  report.metrics = result->metrics;
+  report.seconds = seconds_since(begin);
+  report.waiting_seconds = exchanged.waiting_seconds;
+  report.transfer_seconds = exchanged.transfer_seconds;
+  report.sent_bytes = exchanged.sent_bytes;
+  link_->report_step(std::move(report));
+  step_ = number;
+  next_ = following(position, *data_);
+  if (!std::isfinite(result->loss)) {
+    // The coordinator sees it too and ends the run; state like this must not be saved.
+    while (link_->wait_for_permission(std::numeric_limits<std::int64_t>::max() - 1) != Permission::kAbort) {
+      std::this_thread::sleep_for(kWaitSlice);
+    }
+    return cancelled();
+  }
+  return {};
+}
+
+Result<void> Worker::after_step() {
+  TESSER_RETURN_IF_ERROR(take_written(writer_->take_outcome()));
+  if (!task_.snapshot.empty() && (next_.batch == 0 || step_ == task_.until_step)) {
+    TESSER_RETURN_IF_ERROR(write_state(true));
+    TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));  // the coordinator waits for it
+  }
+  if (!task_.checkpoint.empty() && (step_ - task_.first_step) % task_.every == 0) {
+    TESSER_RETURN_IF_ERROR(write_state(false));
+  }
+  if (!memory_reported_) {
+    memory_reported_ = true;
+    report_memory();
+  }
+  return {};
+}
+
+Result<void> Worker::train() {
+  if (!task_.snapshot.empty() && step_ >= task_.until_step) {
+    TESSER_RETURN_IF_ERROR(write_state(true));
+    TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
+  }
+  while (true) {
+    const Permission permission = link_->wait_for_permission(step_);
+    if (permission == Permission::kAbort) {
+      return cancelled();
+    }
+    if (permission == Permission::kEnd) {
+      break;
+    }
+    TESSER_RETURN_IF_ERROR(step());
+    TESSER_RETURN_IF_ERROR(after_step());
+  }
+  if (!task_.checkpoint.empty() && saved_step_ != step_) {
+    TESSER_RETURN_IF_ERROR(write_state(false));
+  }
+  TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
+  report_memory();
+  std::vector<OperatorTotal> operators;
+  for (const OperatorTime& time : executor_->profile()) {
+    operators.push_back({time.op, time.calls, time.seconds, time.scratch_bytes});
+  }
+  link_->end(std::move(operators));
+  return {};
+}
+
+std::vector<std::int64_t> Worker::lost_peers() const {
+  std::vector<std::int64_t> lost;
+  for (std::size_t peer = 0; peer < channels_.size(); ++peer) {
+    if (channels_[peer] != nullptr && channels_[peer]->failed()) {
+      lost.push_back(static_cast<std::int64_t>(peer));
+    }
+  }
+  return lost;
+}
+
+Result<void> Worker::work() {
+  TESSER_RETURN_IF_ERROR(join());
+  TESSER_RETURN_IF_ERROR(prepare());
+  return train();
+}
+
+Result<void> Worker::run() {
+  TESSER_RETURN_IF_ERROR(take_task());
+  const Result<void> outcome = work();
+  if (!outcome && link_ && !link_->is_cancelled()) {
+    link_->fail({outcome.error().message, exit_code(outcome.error()), lost_peers()});
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Result<void> run_worker(const WorkerOptions& options) {
+  Worker worker(options);
+  return worker.run();
+}
+
+}  // namespace tesser::runtime

@@ -1,0 +1,297 @@
+#include "runtime/worker_table.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace tesser::runtime {
+namespace {
+
+constexpr std::chrono::milliseconds kSilence{3000};
+// When a worker has lost another, so long is waited for what became of that one; it counts as silent earlier then.
+constexpr std::chrono::milliseconds kCauseGrace{700};
+constexpr std::chrono::milliseconds kShortSilence{1500};
+constexpr std::chrono::milliseconds kTick{50};
+
+bool same(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+}
+
+}  // namespace
+
+WorkerTable::WorkerTable(std::vector<WorkerTask> tasks) : tasks_(std::move(tasks)), entries_(tasks_.size()) {
+  permission_.until_step = tasks_.front().step;
+}
+
+Result<std::string> WorkerTable::answer(const std::string& path, const std::string& body) {
+  const auto known = [&](int worker) -> Result<void> {
+    if (worker >= static_cast<int>(tasks_.size())) {
+      return invalid_input(fmt::format("this run has workers 0 to {}, not {}", tasks_.size() - 1, worker));
+    }
+    return {};
+  };
+  if (path == "/task") {
+    TESSER_ASSIGN_OR_RETURN(const int worker, read_worker_number(body));
+    TESSER_RETURN_IF_ERROR(known(worker));
+    return to_json(tasks_[static_cast<std::size_t>(worker)]);
+  }
+  if (path == "/join") {
+    TESSER_ASSIGN_OR_RETURN(const Joining joining, read_joining(body));
+    TESSER_RETURN_IF_ERROR(known(joining.worker));
+    return join(joining);
+  }
+  if (path == "/report") {
+    TESSER_ASSIGN_OR_RETURN(WorkerReport received, read_report(body));
+    TESSER_RETURN_IF_ERROR(known(received.worker));
+    return report(std::move(received));
+  }
+  return invalid_input(path + ": no such request");
+}
+
+Result<std::string> WorkerTable::join(const Joining& joining) {
+  const std::lock_guard guard(mutex_);
+  Entry& entry = entries_[static_cast<std::size_t>(joining.worker)];
+  if (entry.joining && entry.joining->address != joining.address) {
+    return invalid_input(
+        fmt::format("{} is there already; each worker needs a number of its own", described(joining.worker)));
+  }
+  entry.joining = joining;
+  entry.heard = Clock::now();
+  news_ = true;
+  changed_.notify_all();
+  std::vector<std::string> addresses;
+  for (const Entry& each : entries_) {
+    if (!each.joining) {
+      return to_json(std::vector<std::string>());
+    }
+    addresses.push_back(each.joining->address);
+  }
+  return to_json(addresses);
+}
+
+Result<std::string> WorkerTable::report(WorkerReport received) {
+  const std::lock_guard guard(mutex_);
+  Entry& entry = entries_[static_cast<std::size_t>(received.worker)];
+  entry.heard = Clock::now();
+  if (!received.paths.empty()) {
+    entry.paths = std::move(received.paths);
+  }
+  if (received.memory) {
+    entry.memory = received.memory;
+  }
+  for (WorkerStep& step : received.steps) {
+    if (step.step > entry.last_step) {  // else an answer was lost, and it is told again
+      entry.last_step = step.step;
+      entry.summary.compute_seconds += step.seconds - step.waiting_seconds - step.transfer_seconds;
+      entry.summary.waiting_seconds += step.waiting_seconds;
+      entry.summary.transfer_seconds += step.transfer_seconds;
+      entry.summary.sent_bytes += step.sent_bytes;
+      entry.steps.push_back(std::move(step));
+    }
+  }
+  for (WrittenShards& written : received.written) {
+    written_.emplace_back(received.worker, std::move(written));
+  }
+  if (received.failure && !entry.failure) {
+    entry.failure = std::move(received.failure);
+    entry.failed = Clock::now();
+  }
+  if (received.ended && !entry.ended) {
+    entry.ended = true;
+    entry.operators = std::move(received.operators);
+  }
+  news_ = true;
+  changed_.notify_all();
+  entry.knows_the_end = permission_.abort;
+  return to_json(permission_);
+}
+
+void WorkerTable::wait() {
+  std::unique_lock guard(mutex_);
+  changed_.wait_for(guard, kTick, [this] { return news_; });
+  news_ = false;
+}
+
+void WorkerTable::allow(std::int64_t until_step, bool final) {
+  const std::lock_guard guard(mutex_);
+  permission_.until_step = until_step;
+  permission_.final = final;
+}
+
+void WorkerTable::abort() {
+  const std::lock_guard guard(mutex_);
+  permission_.abort = true;
+}
+
+std::vector<int> WorkerTable::missing() const {
+  const std::lock_guard guard(mutex_);
+  std::vector<int> missing;
+  for (std::size_t worker = 0; worker < entries_.size(); ++worker) {
+    if (!entries_[worker].joining) {
+      missing.push_back(static_cast<int>(worker));
+    }
+  }
+  return missing;
+}
+
+bool WorkerTable::has_joined(int worker) const {
+  const std::lock_guard guard(mutex_);
+  return entries_[static_cast<std::size_t>(worker)].joining.has_value();
+}
+
+bool WorkerTable::all_prepared() const {
+  const std::lock_guard guard(mutex_);
+  return std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.memory.has_value(); });
+}
+
+bool WorkerTable::all_ended() const {
+  const std::lock_guard guard(mutex_);
+  return std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.ended; });
+}
+
+bool WorkerTable::all_know_the_end() const {
+  const std::lock_guard guard(mutex_);
+  return std::all_of(entries_.begin(), entries_.end(), [this](const Entry& entry) {
+    return !entry.joining || entry.knows_the_end || entry.failure || is_silent(entry, kShortSilence);
+  });
+}
+
+Result<std::vector<WorkerStep>> WorkerTable::take_steps() {
+  const std::lock_guard guard(mutex_);
+  std::vector<WorkerStep> merged;
+  while (std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return !entry.steps.empty(); })) {
+    WorkerStep next = entries_.front().steps.front();
+    for (std::size_t worker = 0; worker < entries_.size(); ++worker) {
+      const WorkerStep step = std::move(entries_[worker].steps.front());
+      entries_[worker].steps.pop_front();
+      bool agrees = step.step == next.step && same(step.loss, next.loss) && step.metrics.size() == next.metrics.size();
+      for (std::size_t i = 0; agrees && i < step.metrics.size(); ++i) {
+        agrees = same(step.metrics[i], next.metrics[i]);
+      }
+      if (!agrees) {
+        return failed(
+            fmt::format("worker {} has loss {} at step {}, worker 0 has {} at step {}: the workers' programs "
+                        "do not fit each other; this is a mistake of tesser",
+                        worker, step.loss, step.step, next.loss, next.step));
+      }
+      next.seconds = std::max(next.seconds, step.seconds);
+    }
+    merged.push_back(std::move(next));
+  }
+  return merged;
+}
+
+std::vector<std::pair<int, WrittenShards>> WorkerTable::take_written() {
+  const std::lock_guard guard(mutex_);
+  return std::exchange(written_, {});
+}
+
+bool WorkerTable::is_silent(const Entry& entry, std::chrono::milliseconds limit) const {
+  return entry.joining && Clock::now() - entry.heard > limit;
+}
+
+std::string WorkerTable::described(int worker) const {
+  const Entry& entry = entries_[static_cast<std::size_t>(worker)];
+  return entry.joining
+             ? fmt::format("worker {} (process {} on {})", worker, entry.joining->process, entry.joining->host)
+             : fmt::format("worker {}", worker);
+}
+
+std::string WorkerTable::name_of(int worker) const {
+  const std::lock_guard guard(mutex_);
+  return described(worker);
+}
+
+std::optional<WorkerTrouble> WorkerTable::trouble(const std::vector<std::optional<std::string>>& died) const {
+  const std::lock_guard guard(mutex_);
+  const auto silent = [&](int worker, std::chrono::milliseconds limit) -> std::optional<WorkerTrouble> {
+    const Entry& entry = entries_[static_cast<std::size_t>(worker)];
+    if (entry.ended || entry.failure || !is_silent(entry, limit)) {
+      return std::nullopt;
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - entry.heard).count();
+    return WorkerTrouble{worker,
+                         fmt::format("{} has not been heard of for {:.1f} s: it is stopped, or its machine or the "
+                                     "network are",
+                                     described(worker), seconds),
+                         false};
+  };
+  // What a worker says of itself, and what is seen of it, counts before what others say.
+  for (int worker = 0; worker < static_cast<int>(entries_.size()); ++worker) {
+    const Entry& entry = entries_[static_cast<std::size_t>(worker)];
+    if (entry.failure && entry.failure->lost_peers.empty()) {
+      return WorkerTrouble{worker, fmt::format("{} failed: {}", described(worker), entry.failure->message),
+                           entry.failure->exit_code == 2};
+    }
+    const std::optional<std::string>& end = died[static_cast<std::size_t>(worker)];
+    if (end && !entry.failure && !entry.ended) {
+      return WorkerTrouble{worker, fmt::format("{} {}", described(worker), *end), false};
+    }
+  }
+  for (int worker = 0; worker < static_cast<int>(entries_.size()); ++worker) {
+    if (auto found = silent(worker, kSilence)) {
+      return found;
+    }
+  }
+  for (int worker = 0; worker < static_cast<int>(entries_.size()); ++worker) {
+    const Entry& entry = entries_[static_cast<std::size_t>(worker)];
+    if (!entry.failure || Clock::now() - entry.failed < kCauseGrace) {
+      continue;
+    }
+    for (const std::int64_t peer : entry.failure->lost_peers) {
+      if (auto found = silent(static_cast<int>(peer), kShortSilence)) {
+        return found;
+      }
+    }
+    return WorkerTrouble{
+        static_cast<int>(entry.failure->lost_peers.front()),
+        fmt::format("{} has lost {}: {}", described(worker),
+                    described(static_cast<int>(entry.failure->lost_peers.front())), entry.failure->message),
+        false};
+  }
+  return std::nullopt;
+}
+
+std::vector<WorkerSummary> WorkerTable::summaries() const {
+  const std::lock_guard guard(mutex_);
+  std::vector<WorkerSummary> summaries;
+  for (const Entry& entry : entries_) {
+    WorkerSummary summary = entry.summary;
+    if (entry.joining) {
+      summary.host = entry.joining->host;
+    }
+    if (entry.memory) {
+      summary.predicted_peak_bytes = entry.memory->predicted_bytes;
+      summary.peak_bytes = entry.memory->measured_bytes;
+      summary.scratch_bytes = entry.memory->scratch_bytes;
+      summary.unplanned_allocations = entry.memory->unplanned_allocations;
+      summary.unplanned_bytes = entry.memory->unplanned_bytes;
+      summary.resident_peak_bytes = entry.memory->resident_bytes;
+    }
+    summaries.push_back(std::move(summary));
+  }
+  return summaries;
+}
+
+std::vector<OperatorTotal> WorkerTable::operators() const {
+  const std::lock_guard guard(mutex_);
+  return entries_.front().operators;
+}
+
+std::vector<std::string> WorkerTable::paths() const {
+  const std::lock_guard guard(mutex_);
+  std::set<std::string> paths;
+  for (const Entry& entry : entries_) {
+    for (const std::string& path : entry.paths) {
+      if (!path.empty()) {
+        paths.insert(path);
+      }
+    }
+  }
+  return {paths.begin(), paths.end()};
+}
+
+}  // namespace tesser::runtime

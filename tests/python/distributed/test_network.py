@@ -1,0 +1,84 @@
+"""Workers in two network namespaces exchange tensors over TCP."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import tesser
+from tests.python.distributed.runs import command, finish, run_environment, trained, weights
+from tests.python.models.cases import PAIRS
+from tests.python.models.equality import SEED, Run, differences, write_data
+
+STEPS = 5
+
+
+def ip(*words: str) -> bool:
+    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[list[str]]:
+    """Two of them with one link between: 10.98.0.1 and 10.98.0.2."""
+    names = [f"tesserd{index}-{os.getpid()}" for index in range(2)]
+    pair = f"td{os.getpid()}"
+    up = all(ip("netns", "add", name) for name in names)
+    up = up and ip("link", "add", f"{pair}a", "netns", names[0], "type", "veth", "peer", "name", f"{pair}b", "netns",
+                   names[1])  # fmt: skip
+    for index, end in enumerate("ab"):
+        up = up and ip("-n", names[index], "link", "set", "lo", "up")
+        up = up and ip("-n", names[index], "addr", "add", f"10.98.0.{index + 1}/24", "dev", f"{pair}{end}")
+        up = up and ip("-n", names[index], "link", "set", f"{pair}{end}", "up")
+    try:
+        if not up:
+            pytest.skip("no network namespaces can be made here")
+        yield names
+    finally:
+        for name in names:
+            ip("netns", "del", name)
+
+
+def sent_bytes(name: str) -> int:
+    text = subprocess.run(["ip", "-n", name, "-s", "-j", "link"], capture_output=True, text=True, check=True).stdout
+    return sum(link["stats64"]["tx"]["bytes"] for link in json.loads(text) if link["ifname"] != "lo")
+
+
+@pytest.mark.parametrize("name", ["mlp-adam", "gpt-adamw"])
+def test_over_tcp(name: str, namespaces: list[str], tmp_path: Path) -> None:
+    case = PAIRS[name]
+    program, data = tmp_path / "step.tesser", tmp_path / "data"
+    tesser.capture(case.step(), program)
+    write_data(data, case.samples(STEPS))
+    words = ["--steps", STEPS, "--no-shuffle", "--seed", SEED]
+    one = trained(program, data, tmp_path / "one", *words)
+    environment = run_environment(TESSER_RUN_TOKEN="secret")
+
+    def inside(index: int, *arguments: object) -> subprocess.Popen:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", namespaces[index], *command(*arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    before = sum(sent_bytes(name) for name in namespaces)
+    coordinator = inside(
+        0, "train", program, "--data", data, "--json", *words, "--threads", 1, "--workers", 2, "--preset", "tofu",
+        "--network", "--external", "--listen", "10.98.0.1:7411", "--run-directory", tmp_path / "run",
+        "--checkpoint", tmp_path / "many",
+    )  # fmt: skip
+    workers = [inside(index, "worker", "--coordinator", "http://10.98.0.1:7411", "--worker", index) for index in (0, 1)]
+    run = finish(coordinator)
+    endings = [worker.communicate(timeout=20) for worker in workers]
+    assert run.code == 0, (run.errors, endings)
+    assert run.of("start")[0]["paths"][0].startswith("TCP")
+    told = sum(worker["sent_bytes"] for worker in run.of("end")[0]["workers"])
+    counted = sum(sent_bytes(name) for name in namespaces) - before
+    assert counted > told > 0
+    assert differences(Run(run.losses, weights(tmp_path / "many")), one, case.tolerance) == []
+    assert all(worker.returncode == 0 for worker in workers), endings
+    assert torch.isfinite(torch.tensor(run.losses)).all()
