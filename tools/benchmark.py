@@ -11,7 +11,7 @@ OUTPUT = ROOT / "build" / "bench"
 
 
 def benchmark(name: str, arguments: list[str]) -> None:
-    benchmarks = {"step": step, "optimizer": optimizer, "transfer": transfer}
+    benchmarks = {"step": step, "plan": plan, "optimizer": optimizer, "transfer": transfer}
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
     OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -25,6 +25,16 @@ def step(arguments: list[str]) -> None:
     run(
         command,
         "read the message above; ./x bench step --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )
+
+
+def plan(arguments: list[str]) -> None:
+    """Time and bytes of plans of large models under all presets; bench/plan.py says how."""
+    build.build("release", ["tesser"])
+    run(
+        [environment.PYTHON, "-m", "bench.plan", *arguments],
+        "read the message above; ./x bench plan --help lists the options",
         {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
     )
 

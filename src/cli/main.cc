@@ -36,6 +36,7 @@ int run(int count, char** words) {
   add_capture(app, action);
   add_show(app, action);
   add_plan(app, action);
+  add_lower(app, action);
   add_train(app, action);
   add_evaluate(app, action);
   add_run(app, action);

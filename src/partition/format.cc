@@ -222,17 +222,26 @@ Result<PlanRecord> read(const fs::path& path, const graph::Program* captured, co
   return full;
 }
 
-}  // namespace
-
-std::string program_hash(const graph::Program& captured) {
+// FNV-1a, 16 hexadecimal digits.
+std::string text_hash(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : graph::program_text(captured)) {
+  for (const char c : text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text(16, '0');
-  for (std::size_t place = text.size(); place-- > 0; hash >>= 4) text[place] = kDigits[hash & 15];
-  return text;
+  std::string digits(16, '0');
+  for (std::size_t place = digits.size(); place-- > 0; hash >>= 4) {
+    digits[place] = kDigits[hash & 15];
+  }
+  return digits;
+}
+
+}  // namespace
+
+std::string program_hash(const graph::Program& captured) { return text_hash(graph::program_text(captured)); }
+
+std::string plan_hash(const PlanRecord& record, const graph::Program& expanded) {
+  return text_hash(plan_text(record, expanded));
 }
 
 std::string plan_text(const PlanRecord& record, const graph::Program& program) {

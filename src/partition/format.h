@@ -22,6 +22,10 @@ namespace tesser::partition {
 // Of the captured program's canonical text, 16 hexadecimal digits.
 std::string program_hash(const graph::Program& captured);
 
+// Of a plan's text, in the same form.
+struct PlanRecord;
+std::string plan_hash(const PlanRecord& record, const graph::Program& expanded);
+
 // What a plan is expected to cost: bytes, seconds a step.
 struct Prediction {
   std::int64_t bytes_per_step = 0;        // received by all workers together

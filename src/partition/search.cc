@@ -159,10 +159,21 @@ class Searcher {
     }
     Result<Plan> other = recurse(levels_of(options_, true), rules, Unit::kBytes, 0.0, false);
     if (other && plan_traffic(program_, semantics_, *other).total < plan_traffic(program_, semantics_, plan).total &&
-        predictor_.worst(*other).state_bytes <= predictor_.worst(plan).state_bytes) {
+        bytes_at_rest(*other) <= bytes_at_rest(plan)) {
       return other;
     }
     return plan;
+  }
+
+  // State, constants and batch of the first worker, which has the largest parts.
+  std::int64_t bytes_at_rest(const Plan& plan) const {
+    const std::vector<int> digits(plan.levels.size(), 0);
+    std::int64_t bytes = 0;
+    for (const graph::ValueId input : program_.inputs) {
+      bytes += tdl::volume(owned_region(plan, program_, input, digits)) *
+               static_cast<std::int64_t>(element_size(program_.value(input).dtype));
+    }
+    return bytes;
   }
 
   // Time is minimised; memory has a price, the lowest one at which the bound is met.
