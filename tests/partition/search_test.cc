@@ -174,8 +174,9 @@ TEST(Search, DataParallelismReplicatesWeightsAndCutsTheBatch) {
   EXPECT_EQ(axis("w"), kReplicated);
   EXPECT_EQ(axis("x"), 0);
   EXPECT_EQ(axis("a"), 0);
-  // The gradient's two parts, each 64 * 32 floats: reduced and gathered by both. The loss is four bytes.
-  EXPECT_EQ(plan_traffic(program, semantics, *plan).total, 2 * 64 * 32 * 4 + 2 * 4);
+  // Reducing the gradient would move 2 * 64 * 32 floats. Here the batch is smaller than the weights: both workers gather
+  // x and dy and make the whole gradient. The loss has two parts of four bytes.
+  EXPECT_EQ(plan_traffic(program, semantics, *plan).total, 8 * 64 * 4 + 8 * 32 * 4 + 2 * 4);
 }
 
 TEST(Search, DefaultKeepsTheMemoryBoundAndSaysWhatWouldDo) {
@@ -218,7 +219,7 @@ TEST(Search, RefusesContradictions) {
   options.topology.links = {{"network", 4, 1e9, 1e-5}};
   EXPECT_NE(message(options).find("separate 4 workers, but 2"), std::string::npos);
   options.topology.links.clear();
-  options.workers = 1024;  // more than any tensor has rows or columns, level after level
+  options.workers = 4096;  // more than any tensor has rows or columns, level after level
   EXPECT_NE(message(options).find("nothing is left that can be cut"), std::string::npos) << message(options);
 }
 
