@@ -168,7 +168,9 @@ std::string print_node(const Program& program, const Node& node) {
   if (!node.source.empty()) {
     note += " " + node.source;
   }
-  return results + " = " + node.op + "(" + arguments + ")  " + types + (note.empty() ? "" : "  #" + note);
+  // A node that moves a tensor may have no results.
+  return results + (results.empty() ? "" : " = ") + node.op + "(" + arguments + ")" + (types.empty() ? "" : "  ") +
+         types + (note.empty() ? "" : "  #" + note);
 }
 
 std::string print(const Program& program) {

@@ -16,9 +16,10 @@ struct Transfer {
   int sends = 0;
   int receives = 0;
   std::size_t sender = 0;
-  std::size_t receiver = 0;
-  std::int64_t to = -1;    // whom the sender means
-  std::int64_t from = -1;  // whom the receiver means
+  std::size_t receiver = 0;  // who opens
+  std::size_t taker = 0;     // who receives
+  std::int64_t to = -1;      // whom the sender means
+  std::int64_t from = -1;    // whom the receiver means
   DType sent_type = DType::kFloat32;
   DType opened_type = DType::kFloat32;
   std::vector<std::int64_t> sent_size;
@@ -47,6 +48,13 @@ class OrderVerifier {
     }
     for (const auto& [number, transfer] : transfers_) {
       TESSER_RETURN_IF_ERROR(check(number, transfer));
+    }
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+      for (const Node& node : workers_[worker].nodes) {
+        if (node.op == "tesser::sent") {
+          TESSER_RETURN_IF_ERROR(check_sent(worker, node));
+        }
+      }
     }
     for (bool moved = true; moved;) {
       moved = false;
@@ -105,6 +113,7 @@ class OrderVerifier {
       }
       for (const std::int64_t number : *numbers) {
         ++transfers_[number].receives;
+        transfers_[number].taker = worker;
       }
     }
     return {};
@@ -123,11 +132,25 @@ class OrderVerifier {
                            std::to_string(transfer.to) + ", but opened by worker " + std::to_string(transfer.receiver) +
                            " for " + std::to_string(transfer.from));
     }
+    if (transfer.taker != transfer.receiver) {
+      return invalid_input(name + " is opened by worker " + std::to_string(transfer.receiver) +
+                           ", but received by worker " + std::to_string(transfer.taker));
+    }
     if (transfer.sent_type != transfer.opened_type || transfer.sent_size != transfer.opened_size) {
       return invalid_input(name + " is sent as " + type_text(transfer.sent_type, transfer.sent_size) +
                            ", but opened as " + type_text(transfer.opened_type, transfer.opened_size));
     }
     return {};
+  }
+
+  // A node that waits until a transfer has left waits for one of its own worker.
+  Result<void> check_sent(std::size_t worker, const Node& node) const {
+    const auto found = transfers_.find(integer(node, 2));
+    if (found != transfers_.end() && found->second.sender == worker) {
+      return {};
+    }
+    return invalid_input("worker " + std::to_string(worker) + ": node " + node.name + " waits for transfer " +
+                         std::to_string(integer(node, 2)) + ", which it does not send");
   }
 
   // The transfer that a node waits for; nothing when it can run.

@@ -19,16 +19,13 @@ void renumber_argument(graph::Argument& argument, const Renumber& renumber) {
   }
 }
 
-}  // namespace
-
-std::string WorkerBuilder::unique(const std::string& name) {
-  int& count = taken_[name];
-  ++count;
-  if (count == 1) {
-    return name;
-  }
-  return unique(name + "#" + std::to_string(count));
+// The name, with a number if it is taken. `taken` counts how often each was asked for.
+std::string unique(std::unordered_map<std::string, int>& taken, const std::string& name) {
+  const int count = ++taken[name];
+  return count == 1 ? name : unique(taken, name + "#" + std::to_string(count));
 }
+
+}  // namespace
 
 LocalId WorkerBuilder::add_input(graph::ValueId of, const tdl::Region& region) {
   graph::Value value = whole_.value(of);
@@ -39,7 +36,7 @@ LocalId WorkerBuilder::add_input(graph::ValueId of, const tdl::Region& region) {
     }
     value.shape = tdl::shape_of(region);
   }
-  value.name = unique(value.name);
+  value.name = unique(value_names_, value.name);
   values_.push_back(std::move(value));
   inputs_.push_back(static_cast<LocalId>(values_.size()) - 1);
   whole_inputs_.push_back(of);
@@ -48,7 +45,7 @@ LocalId WorkerBuilder::add_input(graph::ValueId of, const tdl::Region& region) {
 
 LocalId WorkerBuilder::add_value(const std::string& name, DType dtype, Shape shape) {
   graph::Value value;
-  value.name = unique(name);
+  value.name = unique(value_names_, name);
   value.dtype = dtype;
   value.shape = std::move(shape);
   value.role = graph::Role::kIntermediate;
@@ -60,7 +57,7 @@ void WorkerBuilder::add_node(Place place, std::string op, const std::string& nam
                              std::vector<LocalId> outputs) {
   Event event{place, events_.size(), {}};
   const graph::Node& of = whole_.node(place.node);
-  event.node.name = unique(name);
+  event.node.name = unique(node_names_, name);
   event.node.op = std::move(op);
   event.node.args = std::move(args);
   event.node.outputs = std::move(outputs);

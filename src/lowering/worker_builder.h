@@ -48,7 +48,6 @@ class WorkerBuilder {
                 std::vector<LocalId> outputs);
 
   const graph::Value& value(LocalId id) const { return values_[static_cast<std::size_t>(id)]; }
-  std::string unique(const std::string& name);  // with a number if the name is taken
 
   void set_loss(LocalId id) { loss_ = id; }
   void add_metric(const std::string& name, LocalId id) { metrics_.push_back({name, id}); }
@@ -74,7 +73,8 @@ class WorkerBuilder {
   std::vector<graph::NamedOutput> metrics_;
   std::vector<graph::NamedOutput> results_;
   std::vector<graph::StateOutput> state_outputs_;
-  std::unordered_map<std::string, int> taken_;  // name: how often it was asked for
+  std::unordered_map<std::string, int> value_names_;  // how often each was asked for
+  std::unordered_map<std::string, int> node_names_;
 };
 
 }  // namespace tesser::lowering
