@@ -40,7 +40,9 @@ struct Arguments {
   bool no_shuffle = false;
   bool json = false;
 
-  bool is_distributed() const { return workers > 1 || distributed.plan.plan || distributed.external; }
+  bool is_distributed() const {
+    return workers > 1 || distributed.plan.plan || distributed.external || distributed.trace;
+  }
 };
 
 Result<runtime::DistributedOptions> distributed_options(const Arguments& arguments) {
@@ -139,6 +141,8 @@ void add_train(CLI::App& app, Action& action) {
       ->excludes(plan);
   command->add_flag("--network", distributed.network,
                     "Workers exchange tensors by RDMA or TCP even on one machine, never through shared memory");
+  command->add_option("--trace", distributed.trace,
+                      "File for what each worker did in the last ten steps (chrome://tracing, ui.perfetto.dev)");
   auto* external = command->add_flag("--external", distributed.external,
                                      "Wait for workers that others start: tesser worker --coordinator URL --worker I");
   command->add_option("--listen", distributed.listen, "Where the coordinator listens for workers: HOST:PORT")

@@ -209,6 +209,7 @@ std::string to_json(const WorkerTask& task) {
       .add("profile", task.profile)
       .add("network", task.network)
       .add("traced_steps", task.traced_steps)
+      .add("trace_begin", task.trace_begin)
       .add("trace", task.trace)
       .object();
 }
@@ -239,6 +240,7 @@ Result<WorkerTask> read_task(const std::string& text) {
     task.profile = reader.boolean("profile");
     task.network = reader.boolean("network");
     task.traced_steps = reader.integer("traced_steps", 0);
+    task.trace_begin = reader.integer("trace_begin");
     task.trace = reader.string("trace");
   });
 }

@@ -42,6 +42,7 @@ struct WorkerTask {
   bool profile = false;
   bool network = false;           // never through shared memory
   std::int64_t traced_steps = 0;  // the last so many steps are written to `trace`
+  std::int64_t trace_begin = 0;   // microseconds since 1970 from which the trace counts
   std::string trace;              // file of this worker
 };
 

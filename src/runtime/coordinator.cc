@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <deque>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -14,6 +16,8 @@
 
 #include <fmt/format.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "lowering/format.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/control_http.h"
@@ -39,6 +43,7 @@ constexpr double kAheadSeconds = 0.3;
 constexpr std::int64_t kFewestStepsAhead = 2;
 constexpr std::int64_t kMostStepsAhead = 1000;
 constexpr int kLogLines = 8;
+constexpr std::int64_t kTracedSteps = 10;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -67,10 +72,12 @@ class Coordinator {
   Result<void> check_joined() const;
   void report_start();
   void allow_steps();
-  Result<void> report_steps();
+  Result<void> report_steps(std::int64_t until = std::numeric_limits<std::int64_t>::max());
   Result<void> complete_checkpoints();
   Result<void> evaluate(std::int64_t step);
   void dismiss_workers(bool failed);
+  Path trace_file(std::size_t worker) const { return directory_->path() / fmt::format("trace-{}.json", worker); }
+  Result<void> write_trace() const;
   TrainEnd ending() const;
   std::int64_t evaluation_after(std::int64_t step) const;
   std::int64_t epoch_of(std::int64_t step) const {  // of the step that made the count so large
@@ -106,6 +113,7 @@ class Coordinator {
   std::int64_t reported_ = 0;   // steps done by all
   std::int64_t evaluated_ = 0;  // the last step after which there was an evaluation, or where the run began
   std::optional<std::int64_t> evaluation_done_;
+  std::deque<WorkerStep> unreported_;  // done by all
   double step_seconds_ = 0;
   double recent_seconds_ = 0;  // of a step
   std::optional<double> loss_;
@@ -178,6 +186,12 @@ WorkerTask Coordinator::task() const {
   task.check_nan = options_.check_nan;
   task.profile = options_.profile;
   task.network = distributed_.network;
+  if (distributed_.trace) {
+    task.traced_steps = kTracedSteps;
+    task.trace_begin =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+  }
   return task;
 }
 
@@ -196,6 +210,9 @@ Result<void> Coordinator::prepare_workers() {
   std::vector<WorkerTask> tasks(static_cast<std::size_t>(workers_), task());
   for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
     tasks[worker].shards = shared_.shards[worker];
+    if (distributed_.trace) {
+      tasks[worker].trace = trace_file(worker).string();
+    }
   }
   table_.emplace(std::move(tasks));
   return {};
@@ -259,6 +276,15 @@ Result<void> Coordinator::check_workers() {
   if (!trouble) {
     return {};
   }
+  // The data may be to blame. Not all workers may have reported the last step that was good.
+  for (std::int64_t step = reported_; options_.check_nan && started_ && step < std::min(allowed_, reported_ + 2);
+       ++step) {
+    const DataPosition position = position_after(*run_, step - run_->info.step);
+    if (const Result<void> checked = check_batch(run_->data, options_.data, run_->info, position); !checked) {
+      return failed(
+          fmt::format("step {} (epoch {}): {}{}", step + 1, position.epoch + 1, checked.error().message, advice()));
+    }
+  }
   const std::string lines =
       processes_.empty() ? "" : processes_[static_cast<std::size_t>(trouble->worker)].last_lines(kLogLines);
   const std::string message = trouble->message + advice() + (lines.empty() ? "" : "\n  its last lines:" + lines);
@@ -304,9 +330,12 @@ void Coordinator::allow_steps() {
   table_->allow(allowed_, final_);
 }
 
-Result<void> Coordinator::report_steps() {
-  TESSER_ASSIGN_OR_RETURN(const std::vector<WorkerStep> steps, table_->take_steps());
-  for (const WorkerStep& step : steps) {
+Result<void> Coordinator::report_steps(std::int64_t until) {
+  TESSER_ASSIGN_OR_RETURN(std::vector<WorkerStep> steps, table_->take_steps());
+  std::move(steps.begin(), steps.end(), std::back_inserter(unreported_));
+  while (!unreported_.empty() && unreported_.front().step <= until) {
+    const WorkerStep step = std::move(unreported_.front());
+    unreported_.pop_front();
     StepReport report;
     report.step = step.step;
     report.epoch = epoch_of(step.step);
@@ -349,8 +378,7 @@ Result<void> Coordinator::complete_checkpoints() {
                                 complete.error().message, advice()));
     }
     complete->seconds += written.seconds;
-    // What has been done so far comes first.
-    TESSER_RETURN_IF_ERROR(report_steps());
+    TESSER_RETURN_IF_ERROR(report_steps(written.step));
     if (written.snapshot) {
       TESSER_RETURN_IF_ERROR(evaluate(written.step));
       continue;
@@ -390,8 +418,8 @@ Result<void> Coordinator::lead() {
     table_->wait();
     // What was done and written before a worker failed still counts.
     if (started_) {
-      TESSER_RETURN_IF_ERROR(report_steps());
       TESSER_RETURN_IF_ERROR(complete_checkpoints());
+      TESSER_RETURN_IF_ERROR(report_steps());
     }
     TESSER_RETURN_IF_ERROR(check_workers());
     if (!started_ && table_->all_prepared()) {
@@ -400,8 +428,8 @@ Result<void> Coordinator::lead() {
     if (started_) {
       allow_steps();
       if (table_->all_ended()) {
-        TESSER_RETURN_IF_ERROR(report_steps());
-        return complete_checkpoints();
+        TESSER_RETURN_IF_ERROR(complete_checkpoints());
+        return report_steps();
       }
     }
   }
@@ -440,6 +468,19 @@ void Coordinator::dismiss_workers(bool failed) {
   }
 }
 
+// Chrome's trace format: a process a worker.
+Result<void> Coordinator::write_trace() const {
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  const std::vector<WorkerSummary> summaries = table_->summaries();
+  for (std::size_t worker = 0; worker < summaries.size(); ++worker) {
+    TESSER_ASSIGN_OR_RETURN(const std::string events, read_file(trace_file(worker)));
+    text += fmt::format("{}{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"name\":{}}}}}{}",
+                        worker > 0 ? ",\n" : "", worker,
+                        json_string(fmt::format("worker {} on {}", worker, summaries[worker].host)), events);
+  }
+  return write_file_atomically(*distributed_.trace, text + "\n]}\n");
+}
+
 TrainEnd Coordinator::ending() const {
   TrainEnd end;
   end.steps = reported_ - run_->info.step;
@@ -469,6 +510,9 @@ Result<TrainEnd> Coordinator::run() {
   Result<void> outcome = prepare();
   if (outcome) {
     outcome = lead();
+  }
+  if (outcome && distributed_.trace) {
+    outcome = write_trace();
   }
   if (!outcome) {
     dismiss_workers(true);

@@ -21,6 +21,7 @@ struct DistributedOptions {
   bool network = false;                // tensors travel by RDMA or TCP even between workers on one machine
   // For the lowered programs and, for evaluation, the state; workers read and write it. A temporary one if not given.
   std::optional<std::filesystem::path> run_directory;
+  std::optional<std::filesystem::path> trace;  // file for what each worker did in the last steps (Chrome's format)
 };
 
 // As train(), on `distributed.plan.workers` workers; TrainOptions::threads are those of each worker (0: the machine's

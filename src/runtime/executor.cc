@@ -74,6 +74,7 @@ struct Executor::Impl {
   std::unordered_map<std::string, ValueId> inputs;  // by name
   std::unordered_map<std::string, ValueId> results;
   AllocationScript script;
+  std::vector<NodeSpan> spans;       // under options.trace, of the last step
   std::vector<double> node_seconds;  // under options.profile, of all steps from the third on
   std::int64_t steps_run = 0;
   std::vector<bool> infinite;     // under options.check_nan: values of this step that hold an infinity
@@ -163,11 +164,17 @@ Result<void> Executor::Impl::bind() {
 }
 
 void Executor::Impl::run_timed(std::size_t index) {
-  const auto begin = std::chrono::steady_clock::now();
+  NodeSpan span;
+  span.begin = std::chrono::steady_clock::now();
   kernels[index](registers);
-  if (steps_run >= kWarmUpSteps) {
+  span.end = std::chrono::steady_clock::now();
+  if (options.trace) {
+    spans.resize(kernels.size());
+    spans[index] = span;
+  }
+  if (options.profile && steps_run >= kWarmUpSteps) {
     node_seconds.resize(kernels.size());
-    node_seconds[index] += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    node_seconds[index] += std::chrono::duration<double>(span.end - span.begin).count();
   }
 }
 
@@ -306,7 +313,7 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
     for (; running < static_cast<NodeId>(compiled.nodes.size()); ++running) {
       const auto index = static_cast<std::size_t>(running);
       self.script.begin_node(running);
-      if (self.options.profile) {
+      if (self.options.profile || self.options.trace) {
         self.run_timed(index);
       } else {
         self.kernels[index](self.registers);
@@ -389,6 +396,9 @@ std::vector<OperatorTime> Executor::profile() const {
   std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return times;
 }
+
+const graph::Program& Executor::prepared_program() const { return impl_->compiled; }
+const std::vector<NodeSpan>& Executor::last_step() const { return impl_->spans; }
 
 MemoryReport Executor::memory() const {
   MemoryReport report;

@@ -8,6 +8,7 @@
 // pool. One Executor at a time may run() in a process. No ATen type appears here.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,7 @@ struct ExecutorOptions {
   bool fuse = true;        // run elementwise chains without writing their intermediates; same numbers
   bool choose_layout = true;
   bool profile = false;  // measure each operator's time
+  bool trace = false;    // remember when each node of the last step ran
   Exchange* exchange =
       nullptr;  // of one worker's lowered program: how it reaches the others; must outlive the executor
 };
@@ -38,6 +40,12 @@ struct OperatorTime {
   std::int64_t calls = 0;          // a step
   double seconds = 0;              // a step, on average over the steps after the first two
   std::int64_t scratch_bytes = 0;  // most that a kernel of it took for itself while it ran
+};
+
+// When a node ran.
+struct NodeSpan {
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
 };
 
 // Bytes of tensor storage, all for one step.
@@ -87,6 +95,10 @@ class Executor {
 
   // Under ExecutorOptions::profile: operators by their time, longest first; empty before the third step.
   std::vector<OperatorTime> profile() const;
+
+  // The program as it runs, after the passes, and under ExecutorOptions::trace when its nodes ran in the last step.
+  const graph::Program& prepared_program() const;
+  const std::vector<NodeSpan>& last_step() const;
 
  private:
   struct Impl;

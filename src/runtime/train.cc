@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 
 #include "runtime/data.h"
-#include "runtime/data_order.h"
-#include "runtime/element.h"
 #include "runtime/executor.h"
 #include "runtime/loader.h"
 #include "runtime/training_run.h"
@@ -40,7 +38,6 @@ class Training {
 
  private:
   Result<void> prepare_evaluation();
-  Result<void> check_batch(DataPosition position) const;
   Result<void> step();
   Result<void> evaluate_now(std::int64_t epoch);
   Result<void> begin_checkpoint();
@@ -133,34 +130,11 @@ Result<void> Training::prepare_evaluation() {
   return {};
 }
 
-// Under --check-nan, before an operator is blamed for it: whether the data itself holds NaN. Infinity may be meant, as
-// in a mask.
-Result<void> Training::check_batch(DataPosition position) const {
-  for (std::size_t i = 0; i < batch_.size(); ++i) {
-    const MutableTensorView& view = batch_[i];
-    if (!is_floating(view.dtype)) {
-      continue;
-    }
-    const std::int64_t elements = element_count(view.shape);
-    for (std::int64_t k = 0; k < elements; ++k) {
-      if (!std::isnan(element_as_double(view.dtype, view.data, static_cast<std::size_t>(k)))) {
-        continue;
-      }
-      std::int64_t sample = position.batch * data_->batch_size() + k / (elements / data_->batch_size());
-      if (info_.shuffle) {
-        sample = shuffled_order(info_.seed, position.epoch, data_->samples())[static_cast<std::size_t>(sample)];
-      }
-      return failed(fmt::format("sample {} (from 0) of batch value '{}' in {} holds NaN", sample,
-                                data_->values()[i].name, options_.data.string()));
-    }
-  }
-  return {};
-}
-
 Result<void> Training::step() {
   const auto begin = Clock::now();
   const DataPosition position = loader_->next(batch_);
-  const Result<void> checked = options_.check_nan ? check_batch(position) : Result<void>();
+  const Result<void> checked =
+      options_.check_nan ? check_batch(*data_, options_.data, info_, position) : Result<void>();
   const Result<StepResult> result =
       checked ? executor_->run(info_.step, info_.seed) : Result<StepResult>(tl::unexpected<Error>(checked.error()));
   const std::int64_t number = info_.step + 1;

@@ -1,12 +1,18 @@
 #include "runtime/training_run.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
+#include <numeric>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "graph/read.h"
+#include "runtime/data_order.h"
+#include "runtime/element.h"
 
 namespace tesser::runtime {
 namespace {
@@ -140,6 +146,36 @@ TrainStart training_start(const TrainOptions& options, const TrainingRun& run) {
   start.seed = run.info.seed;
   start.threads = options.threads;
   return start;
+}
+
+Result<void> check_batch(const DataSet& data, const std::filesystem::path& path, const CheckpointInfo& info,
+                         DataPosition position) {
+  const auto batch_size = static_cast<std::size_t>(data.batch_size());
+  const auto first = static_cast<std::size_t>(position.batch) * batch_size;
+  std::vector<std::uint32_t> samples(batch_size);
+  if (info.shuffle) {
+    const std::vector<std::uint32_t> order = shuffled_order(info.seed, position.epoch, data.samples());
+    std::copy_n(order.begin() + static_cast<std::ptrdiff_t>(first), batch_size, samples.begin());
+  } else {
+    std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(first));
+  }
+  std::vector<std::byte> memory;
+  for (std::size_t i = 0; i < data.values().size(); ++i) {
+    const BatchValue& value = data.values()[i];
+    if (!is_floating(value.dtype)) {
+      continue;
+    }
+    const auto elements = static_cast<std::size_t>(element_count(value.shape));
+    memory.resize(elements * element_size(value.dtype));
+    data.gather(i, samples, memory.data());
+    for (std::size_t k = 0; k < elements; ++k) {
+      if (std::isnan(element_as_double(value.dtype, memory.data(), k))) {
+        return failed(fmt::format("sample {} (from 0) of batch value '{}' in {} holds NaN",
+                                  samples[k / (elements / batch_size)], value.name, path.string()));
+      }
+    }
+  }
+  return {};
 }
 
 std::string non_finite_loss(std::int64_t step, std::int64_t epoch, double loss, bool check_nan) {

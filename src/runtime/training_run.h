@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "graph/program.h"
@@ -34,6 +36,11 @@ DataPosition position_after(const TrainingRun& run, std::int64_t steps);
 
 // What is said when a run begins, but for its memory.
 TrainStart training_start(const TrainOptions& options, const TrainingRun& run);
+
+// Under --check-nan, before an operator is blamed for it: kFailed when a sample of the batch holds NaN. Infinity may be
+// meant, as in a mask. `path` names the data.
+Result<void> check_batch(const DataSet& data, const std::filesystem::path& path, const CheckpointInfo& info,
+                         DataPosition position);
 
 // The end of a run whose loss is not finite.
 std::string non_finite_loss(std::int64_t step, std::int64_t epoch, double loss, bool check_nan);

@@ -22,6 +22,7 @@
 #include "runtime/transport_exchange.h"
 #include "runtime/weights.h"
 #include "runtime/worker_link.h"
+#include "runtime/worker_trace.h"
 
 namespace tesser::runtime {
 namespace {
@@ -95,6 +96,7 @@ class Worker {
   std::optional<WorkerLink> link_;
   std::unique_ptr<TransportExchange> exchange_;
   std::unique_ptr<Executor> executor_;
+  std::optional<WorkerTrace> trace_;
   std::optional<DataSet> data_;
   std::optional<Loader> loader_;
   std::vector<MutableTensorView> batch_;  // the parts that this worker has
@@ -193,6 +195,7 @@ Result<void> Worker::prepare() {
   executor_options.threads = task_.threads;
   executor_options.check_nan = task_.check_nan;
   executor_options.profile = task_.profile;
+  executor_options.trace = task_.traced_steps > 0;
   executor_options.exchange = exchange_.get();
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
   if (task_.resume.empty()) {
@@ -201,6 +204,9 @@ Result<void> Worker::prepare() {
     TESSER_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open_verified(task_.resume));
     TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, task_.program, checkpoint));
     saved_step_ = task_.step;
+  }
+  if (task_.traced_steps > 0) {
+    trace_.emplace(*executor_, task_.traced_steps);
   }
   step_ = task_.step;
   next_ = task_.next;
@@ -329,6 +335,12 @@ Result<void> Worker::step() {
   report.waiting_seconds = exchanged.waiting_seconds;
   report.transfer_seconds = exchanged.transfer_seconds;
   report.sent_bytes = exchanged.sent_bytes;
+  if (trace_) {
+    trace_->add_step(number);
+  }
+  if (!std::isfinite(result->loss)) {
+    TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));  // the checkpoint before is still a good one
+  }
   link_->report_step(std::move(report));
   step_ = number;
   next_ = following(position, *data_);
@@ -378,6 +390,9 @@ Result<void> Worker::train() {
     TESSER_RETURN_IF_ERROR(write_state(false));
   }
   TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
+  if (trace_) {
+    TESSER_RETURN_IF_ERROR(trace_->write(task_.trace, options_.worker, task_.trace_begin));
+  }
   report_memory();
   std::vector<OperatorTotal> operators;
   for (const OperatorTime& time : executor_->profile()) {

@@ -156,3 +156,10 @@ def test_a_loss_that_is_not_finite_ends_the_run(samples: Path, tmp_path: Path) -
     assert run.of("step")[-1]["step"] == 3
     assert unfinished(tmp_path / "run") == []
     assert time.monotonic() - began < 60
+
+    checked = train(
+        samples / "classifier.tesser", data, "--no-shuffle", "--steps", 40, "--workers", 2, "--preset", "tofu",
+        "--check-nan",
+    )  # fmt: skip
+    assert checked.code == 1
+    assert f"step 3 (epoch 1): sample 17 (from 0) of batch value 'images' in {data} holds NaN" in checked.errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,31 @@ def test_the_table_at_the_end(samples: Path) -> None:
     assert "2 workers, over shared memory (same machine)" in lines
     heading = next(i for i, line in enumerate(lines) if line.split()[:3] == ["worker", "computing", "waiting"])
     assert [line.split()[0] for line in lines[heading + 1 : heading + 3]] == ["0", "1"]
+
+
+def test_a_trace_shows_what_each_worker_did(samples: Path, tmp_path: Path) -> None:
+    for workers in (1, 2):
+        file = tmp_path / f"{workers}.json"
+        run = train(
+            samples / "classifier.tesser", samples / "train", "--steps", 12, "--workers", workers, "--preset", "tofu",
+            "--trace", file,
+        )  # fmt: skip
+        assert run.code == 0, run.errors
+        events = json.loads(file.read_text())["traceEvents"]
+        spans = [event for event in events if event["ph"] == "X"]
+        assert {span["pid"] for span in spans} == set(range(workers))
+        assert {span["args"]["step"] for span in spans} == set(range(3, 13))
+        steps = {(span["pid"], span["name"]): span for span in spans if span["cat"] == "step"}
+        for span in spans:
+            step = steps[span["pid"], f"step {span['args']['step']}"]
+            assert step["ts"] - 0.01 <= span["ts"]
+            assert span["ts"] + span["dur"] <= step["ts"] + step["dur"] + 0.01
+        categories = {span["cat"] for span in spans}
+        assert ("waiting" in categories) == (workers > 1)
+        # All workers' step is at about one time, since each needs the others.
+        if workers > 1:
+            first, second = steps[0, "step 12"], steps[1, "step 12"]
+            assert first["ts"] < second["ts"] + second["dur"] and second["ts"] < first["ts"] + first["dur"]
 
 
 def test_a_plan_of_another_program(samples: Path, plan: Path) -> None:
