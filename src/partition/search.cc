@@ -205,24 +205,30 @@ class Searcher {
     return best;
   }
 
-  // The plan that needs least memory, as far as one is found: memory dear, or every tensor cut.
+  // The plan that needs least memory, as far as one is found: memory dear, or every tensor cut, or the paper's own.
   Result<Plan> smallest() {
     const std::vector<Level> levels = levels_of(options_, false);
     TESSER_ASSIGN_OR_RETURN(Plan dear, recurse(levels, free_rules(), Unit::kSeconds, kHighestPrice, false));
     Rules all_cut = free_rules();
     all_cut.replicate_tensors = false;
     TESSER_ASSIGN_OR_RETURN(Plan cut, recurse(levels, all_cut, Unit::kSeconds, kHighestPrice, false));
-    return peak(cut) < peak(dear) ? cut : dear;
+    Plan least = peak(cut) < peak(dear) ? std::move(cut) : std::move(dear);
+    Rules of_paper;
+    of_paper.even_cuts_first = true;
+    if (Result<Plan> plan = best_of_recursion_and_one_step(of_paper); plan && peak(*plan) < peak(least)) {
+      least = std::move(*plan);
+    }
+    return least;
   }
 
   tl::unexpected<Error> does_not_fit(std::int64_t least) const {
     std::string what_would_do = fmt::format("the smallest bound for {} worker{} is {}", options_.workers,
-                                            options_.workers == 1 ? "" : "s", gibibytes(least));
+                                            options_.workers == 1 ? "" : "s", size_text(least));
     if (const int workers = fewest_workers(); workers > 0) {
-      what_would_do += fmt::format("; with {} each it takes {} workers", gibibytes(*options_.memory_bytes), workers);
+      what_would_do += fmt::format("; with {} each it takes {} workers", size_text(*options_.memory_bytes), workers);
     }
     return failed(fmt::format("{}: no plan fits {} worker{} with {} each: {}", program_.name, options_.workers,
-                              options_.workers == 1 ? "" : "s", gibibytes(*options_.memory_bytes), what_would_do));
+                              options_.workers == 1 ? "" : "s", size_text(*options_.memory_bytes), what_would_do));
   }
 
   // 0 when not even many would do. A topology says how many there are, so there is nothing to look for.
@@ -255,8 +261,15 @@ class Searcher {
     rules.replicate_work = true;
     return rules;
   }
-  static std::string gibibytes(std::int64_t bytes) {
-    return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1024.0 * 1024 * 1024));
+  // To three places up; as small a unit as shows them.
+  static std::string size_text(std::int64_t bytes) {
+    constexpr std::array<const char*, 3> kUnits = {"KiB", "MiB", "GiB"};
+    double amount = static_cast<double>(bytes) / 1024;
+    std::size_t unit = 0;
+    for (; unit + 1 < kUnits.size() && amount >= 1024; ++unit) {
+      amount /= 1024;
+    }
+    return fmt::format("{:.3f} {}", std::ceil(amount * 1000) / 1000, kUnits[unit]);
   }
 
   std::int64_t peak(const Plan& plan) const { return predictor_.worst(plan).peak_bytes; }
