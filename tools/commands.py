@@ -17,6 +17,7 @@ HELP = """\
       --sanitize            also run the C++ tests under ThreadSanitizer
       --faults              only random schedules of killed, stopped and paused processes: 100 of the transport on each
                             path, 50 of training runs
+      --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour)
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare
   bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels),
@@ -49,6 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("--fuzz-seconds", type=int, default=None)
     test.add_argument("--sanitize", action="store_true")
     test.add_argument("--faults", action="store_true")
+    test.add_argument("--plans", action="store_true")
     test.add_argument("--rdma", action="store_true")
     verbs.add_parser("demo").add_argument("name", nargs="?", default="mnist")
     verbs.add_parser("bench").add_argument("name")
@@ -73,8 +75,8 @@ def main(arguments: list[str]) -> int:
             case "build":
                 build.build(options.preset)
             case "test":
-                if options.faults or options.rdma:
-                    return testing.campaigns(options.faults, options.rdma)
+                if options.faults or options.plans or options.rdma:
+                    return testing.campaigns(options.faults, options.plans, options.rdma)
                 return testing.test(options.filter, options.fuzz_seconds, options.sanitize)
             case "demo":
                 demo.demo(options.name, options.rest)

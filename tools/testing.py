@@ -20,6 +20,7 @@ PYTEST_SECONDS = 1200
 FAULT_SCHEDULES = 100
 FAULT_SECONDS = 1800
 WORKER_FAULT_SEEDS = 50
+PLAN_SECONDS = 7200
 FUZZ_SECONDS = 60
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
@@ -59,13 +60,15 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     return report(results)
 
 
-def campaigns(faults: bool, rdma_too: bool) -> int:
+def campaigns(faults: bool, plans: bool, rdma_too: bool) -> int:
     """The long ones, each of which has a flag of its own."""
     environment.setup()
     results = []
     if faults:
         results.append(run_suite("random faults", fault_campaign, must_have_cases=True))
         results.append(run_suite("random faults of workers", worker_fault_campaign, must_have_cases=True))
+    if plans:
+        results.append(run_suite("lowered programs", plan_campaign, must_have_cases=True))
     if rdma_too:
         results.append(run_suite("transport over verbs", rdma.rdma_tests, must_have_cases=True))
     return report(results)
@@ -83,6 +86,11 @@ def fault_campaign() -> Totals:
 def worker_fault_campaign() -> Totals:
     tests = ROOT / "tests" / "python" / "distributed" / "test_faults.py"
     return run_pytest("worker-faults", [tests], {"TESSER_FAULT_SEEDS": str(WORKER_FAULT_SEEDS)}, PYTEST_SECONDS)
+
+
+def plan_campaign() -> Totals:
+    tests = ROOT / "tests" / "python" / "plan" / "test_lowered.py"
+    return run_pytest("plans", [tests], {"TESSER_ALL_PLANS": "1"}, PLAN_SECONDS)
 
 
 def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:

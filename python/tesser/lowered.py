@@ -57,7 +57,10 @@ class LoweredInterpreter:
             raise ProgramError(f"{path}: {error}") from None
         if not isinstance(index, dict) or index.get("format") != FORMAT or index.get("version") != VERSION:
             raise ProgramError(f"{path}: not the index of a lowered program of version {VERSION}")
-        workers = [Program.read(directory / f"worker-{number}.json") for number in range(index["workers"])]
+        count = index.get("workers")
+        if not isinstance(count, int) or count < 1:
+            raise ProgramError(f"{path}: workers is a number from 1 on, not {count!r}")
+        workers = [Program.read(directory / f"worker-{number}.json") for number in range(count)]
         stored: dict[str, Tensor] = {}
         for worker in workers:
             stored.update(read_state(state, worker))
@@ -113,9 +116,9 @@ def _part(whole: Tensor, value: Input) -> Tensor:
 
 
 def _rectangles(begins: list[int], sizes: list[int], rank: int, count: int) -> Iterator[tuple[slice, ...]]:
-    for index in range(count):
-        places = range(index * rank, (index + 1) * rank)
-        yield tuple(slice(begins[place], begins[place] + sizes[place]) for place in places)
+    for first in range(0, max(rank, 1) * count, max(rank, 1)):
+        pairs = zip(begins[first : first + rank], sizes[first : first + rank])
+        yield tuple([slice(begin, begin + size) for begin, size in pairs])
 
 
 class _Worker:
