@@ -134,9 +134,7 @@ def plan(model: Model, workers: int, preset: str, runs: int) -> Planned | str:
                 return message.strip()
             used = usage.ru_utime + usage.ru_stime
             if best is None or seconds < best.seconds:
-                best = Planned(
-                    model.title, workers, preset, seconds, used, json.loads(text), usage.ru_maxrss * 1024
-                )
+                best = Planned(model.title, workers, preset, seconds, used, json.loads(text), usage.ru_maxrss * 1024)
         assert best is not None
         return best
 
@@ -157,7 +155,7 @@ def measure(chosen: Sequence[Model], workers: Sequence[int], presets: Sequence[s
 def table(planned: Sequence[Planned]) -> str:
     """Every measurement in a row."""
     lines = [
-        "| model | workers | preset | seconds | of processor | GB moved a step | GiB at rest | GiB peak | nodes | RSS MiB |",
+        "| model | workers | preset | seconds | processor s | GB moved | GiB at rest | GiB peak | nodes | RSS MiB |",
         "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for entry in (each.entry() for each in planned):

@@ -44,10 +44,10 @@ LIBRARIES = [
     Library(
         "ATen",
         r"(ATen|c10|torch|caffe2)/",
-        r"src/runtime/(executor|kernels|step_allocator)",
-        "src/runtime/{executor,kernels,step_allocator}*",
+        r"src/runtime/(executor|kernels|argument_reader|step_allocator)",
+        "src/runtime/{executor,kernels,argument_reader,step_allocator}*",
     ),
-    Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/", "src/transport"),
+    Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/ucx_", "src/transport/ucx_*", in_headers=True),
     Library("SQLite", r"sqlite3", r"src/platform/store/", "src/platform/store"),
     Library("cpp-httplib", r"httplib\.h$", r"src/runtime/control_http\.cc$", "src/runtime/control_http.cc"),
     Library("CLI11", r"CLI/", r"src/cli/", "src/cli"),

@@ -173,9 +173,7 @@ def _uniform_region(
     whole: Sequence[int],
     begin: Sequence[int],
 ) -> Tensor:
-    return _part(
-        "uniform", whole, begin, size, lambda count: _uniform([count], low, high, seed, step, id).numpy()
-    )
+    return _part("uniform", whole, begin, size, lambda count: _uniform([count], low, high, seed, step, id).numpy())
 
 
 def _normal_region(
@@ -194,9 +192,7 @@ def _normal_region(
 def _bernoulli_region(
     p: Tensor, seed: Tensor, step: Tensor, id: int, whole: Sequence[int], begin: Sequence[int]
 ) -> Tensor:
-    uniform = _part(
-        "bernoulli", whole, begin, p.shape, lambda count: philox.uniforms(count, int(seed), int(step), id)
-    )
+    uniform = _part("bernoulli", whole, begin, p.shape, lambda count: philox.uniforms(count, int(seed), int(step), id))
     return (uniform.double() < p.double()).to(p.dtype).contiguous()
 
 
@@ -223,9 +219,7 @@ def _meta_float32(
     return seed.new_empty(tuple(size), dtype=torch.float32)
 
 
-def _meta_int64(
-    size: Sequence[int], low: int, high: int, seed: Tensor, step: Tensor, id: int, *_: object
-) -> Tensor:
+def _meta_int64(size: Sequence[int], low: int, high: int, seed: Tensor, step: Tensor, id: int, *_: object) -> Tensor:
     return seed.new_empty(tuple(size), dtype=torch.int64)
 
 

@@ -19,8 +19,8 @@ constexpr std::chrono::seconds kFabricTime{15};
 // Blocks, to the deadline at most. expected_nonce 0: whoever listens there.
 Outcome<std::shared_ptr<Channel>> connect_peer(const std::shared_ptr<DeviceCore>& core, const HostPort& address,
                                                std::uint64_t expected_nonce, Deadline deadline);
-// Answers a connection that came in, TCP or Unix. Blocks for kHandshakeTime, then kFabricTime at most. A failure has been told to the
-// peer.
+// Answers a connection that came in, TCP or Unix. Blocks for kHandshakeTime, then kFabricTime at most. A failure has
+// been told to the peer.
 void serve_peer(const std::shared_ptr<DeviceCore>& core, Descriptor socket);
 void serve_attachment(const std::shared_ptr<DeviceCore>& core, Descriptor socket);
 

@@ -24,7 +24,8 @@ class Service {
 
   const HostPort& address() const { return tcp_.address; }
   Outcome<void> start();
-  // Says farewell to all peers and ends the thread and all handshakes. Blocks for kHandshakeTime and kFabricTime at most.
+  // Says farewell to all peers and ends the thread and all handshakes. Blocks for kHandshakeTime and kFabricTime at
+  // most.
   void stop();
   void post(std::function<void()> function);  // runs it on the service thread, soon
   void wake();

@@ -61,8 +61,8 @@ class StaticSender {
   // Sends the tensor at `source` in `from` when the receiver has granted it (true). The source must not change until
   // the completion is done. False: not granted yet, nothing has begun.
   Outcome<bool> try_send(const MemoryRegion& from, const Strided& source, Completion& completion);
-  // The same out of memory that is in no region: mapped paths and TCP do not need one, over RDMA it costs a registration
-  // or a copy.
+  // The same out of memory that is in no region: mapped paths and TCP do not need one, over RDMA it costs a
+  // registration or a copy.
   Outcome<bool> try_send(std::span<const std::byte> from, const Strided& source, Completion& completion);
   Outcome<bool> connected();
 

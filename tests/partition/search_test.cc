@@ -174,8 +174,8 @@ TEST(Search, DataParallelismReplicatesWeightsAndCutsTheBatch) {
   EXPECT_EQ(axis("w"), kReplicated);
   EXPECT_EQ(axis("x"), 0);
   EXPECT_EQ(axis("a"), 0);
-  // Reducing the gradient would move 2 * 64 * 32 floats. Here the batch is smaller than the weights: both workers gather
-  // x and dy and make the whole gradient. The loss has two parts of four bytes.
+  // Reducing the gradient would move 2 * 64 * 32 floats. Here the batch is smaller than the weights: both workers
+  // gather x and dy and make the whole gradient. The loss has two parts of four bytes.
   EXPECT_EQ(plan_traffic(program, semantics, *plan).total, 8 * 64 * 4 + 8 * 32 * 4 + 2 * 4);
 }
 

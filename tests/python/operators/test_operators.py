@@ -107,7 +107,9 @@ def test_a_part_of_a_random_tensor_has_the_numbers_of_the_whole(size, begin):
         operator = getattr(operators, name)
         found = operator.region(size, *bounds, *stream, whole, begin)
         assert torch.equal(found, operator(whole, *bounds, *stream)[part])
-    assert torch.equal(operators.bernoulli.region(x[part], *stream, whole, begin), operators.bernoulli(x, *stream)[part])
+    assert torch.equal(
+        operators.bernoulli.region(x[part], *stream, whole, begin), operators.bernoulli(x, *stream)[part]
+    )
     for channels in (0, 1, 2, 3):
         expected = operators.dropout.channels(x, 0.4, *stream, channels)[part]
         assert torch.equal(operators.dropout.region(x[part], 0.4, *stream, channels, whole, begin), expected)

@@ -29,9 +29,7 @@ def test_shipped_descriptions_agree_with_the_kernels(run_tesser: Run) -> None:
 
 
 @pytest.mark.parametrize("name", models.names())
-def test_nodes_of_programs_agree_at_their_shapes(
-    name: str, captured: Callable[[str], Path], run_tesser: Run
-) -> None:
+def test_nodes_of_programs_agree_at_their_shapes(name: str, captured: Callable[[str], Path], run_tesser: Run) -> None:
     outcome = run_tesser("tdl", "check", "--program", captured(name))
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert "all agree" in outcome.stdout and "not described" not in outcome.stdout
