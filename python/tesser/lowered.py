@@ -4,7 +4,8 @@
     loss, metrics = run.step(batch)
     run.state["fc1.weight"]  # put together from the workers' parts
 
-Transfers and their waiting are those of docs/formats/lowered.md: a worker runs until it waits, then the next one goes on.
+Transfers and their waiting are those of docs/formats/lowered.md: a worker runs until it waits, then the next one goes
+on.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def _send(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Itera
 
 
 def _sent(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Iterator[str]:
-    _, to, number = node.args
+    _, _, number = node.args
     while number not in transfers.sent:
         yield f"{node.name} waits for transfer {number}"
     return []

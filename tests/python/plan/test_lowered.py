@@ -6,10 +6,11 @@ with every number of workers and the presets tofu and default.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,8 @@ ALL_PLANS = os.environ.get("TESSER_ALL_PLANS", "") not in ("", "0")
 # Deep networks of convolutions with ReLU, as in tests/python/models/cases.py: where the input of a ReLU is zero but for
 # rounding, two right runs differ.
 SWITCHING = Tolerance(loss=1e-5, relative=1e-4, absolute=1e-5)
+# Batches left out, because the whole program's own gradients change by percents where its state changes by 3e-7.
+LEFT_OUT = {"inception_v3": 2}
 
 
 def _plans() -> list[tuple[str, int, str]]:
@@ -64,9 +67,9 @@ class Whole:
 
 
 def _settle(program: Program, state: dict[str, Tensor]) -> bool:
-    """Makes any two right runs agree: Adam's quotient of a gradient that is zero but for rounding (the bias of attention's
-    keys) is noise unless eps is well above it, and few inputs of a ReLU should lie near zero. Whether it has batch
-    normalisation."""
+    """Makes any two right runs agree: Adam's quotient of a gradient that is zero but for rounding (the bias of
+    attention's keys) is noise unless eps is well above it, and few inputs of a ReLU should lie near zero. Returns
+    whether it has batch normalisation."""
     for node in program.nodes:
         if node.op == "tesser::adam":
             node.args[9] = max(node.args[9], EPSILON)
@@ -74,6 +77,14 @@ def _settle(program: Program, state: dict[str, Tensor]) -> bool:
     for name in shifts:
         state[name].fill_(2.5)
     return bool(shifts)
+
+
+@pytest.fixture(autouse=True)
+def _no_collections() -> Iterator[None]:
+    """Python looks for cycles after every few hundred objects, and there are millions in what is read here."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +105,8 @@ def whole_of(
             (settled / STEP_FILE).write_text(program.to_text(), encoding="utf-8")
             save_file(state, settled / STATE_FILE)
             run = Interpreter(program, state, seed=SEED)
-            batches = batches_of(name, program, STEPS)
+            left_out = LEFT_OUT.get(name, 0)
+            batches = batches_of(name, program, left_out + STEPS)[left_out:]
             results = [run.step(batch) for batch in batches]
             known[name] = Whole(
                 directory=settled,
