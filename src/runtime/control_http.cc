@@ -117,6 +117,9 @@ class HttpClient : public ControlClient {
 
   Result<std::string> post(const std::string& path, const std::string& body) override {
     const httplib::Result result = client_.Post(path, body, "application/json");
+    if (!result && result.error() == httplib::Error::Connection) {
+      return not_found(fmt::format("nobody listens at {}, where the coordinator should be", url_));
+    }
     if (!result) {
       return failed(
           fmt::format("the coordinator at {} does not answer ({})", url_, httplib::to_string(result.error())));

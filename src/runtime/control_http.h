@@ -39,7 +39,8 @@ class ControlClient {
                                                      std::chrono::milliseconds patience);
   virtual ~ControlClient() = default;
 
-  // kFailed when there is no answer within the patience; kInvalidInput with the coordinator's words when it refuses.
+  // kNotFound when nobody listens there, kFailed when there is no answer within the patience, kInvalidInput with the
+  // coordinator's words when it refuses.
   virtual Result<std::string> post(const std::string& path, const std::string& body) = 0;
   // The address of this machine by which the coordinator is reached; peers on its network reach this machine there.
   virtual Result<std::string> own_host() const = 0;

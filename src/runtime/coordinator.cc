@@ -9,6 +9,7 @@
 #include <deque>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -37,6 +38,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLocalJoinLimit{120};
 constexpr std::chrono::seconds kExternalJoinLimit{600};
+constexpr std::chrono::seconds kStoppedLimit{3};
 constexpr std::chrono::seconds kGoodbye{2};  // for workers to hear of the end
 // How far workers may run ahead of what has been reported, so that they need not wait for permission but all stop soon.
 constexpr double kAheadSeconds = 0.3;
@@ -69,7 +71,7 @@ class Coordinator {
   Result<void> start_workers();
   Result<void> lead();
   Result<void> check_workers();
-  Result<void> check_joined() const;
+  Result<void> check_joined();
   void report_start();
   void allow_steps();
   Result<void> report_steps(std::int64_t until = std::numeric_limits<std::int64_t>::max());
@@ -105,6 +107,8 @@ class Coordinator {
   std::unique_ptr<ControlServer> server_;
   std::string token_;
   std::vector<WorkerProcess> processes_;  // by worker; none when others start them
+
+  std::map<int, Clock::time_point> stopped_;  // local workers that have not joined, and since when they are stopped
 
   Clock::time_point began_;
   bool started_ = false;
@@ -249,19 +253,28 @@ Result<void> Coordinator::start_workers() {
     process.environment = {fmt::format("{}={}", kRunTokenVariable, token_)};
     process.log = directory_->path() / fmt::format("worker-{}.log", worker);
     TESSER_ASSIGN_OR_RETURN(WorkerProcess started, WorkerProcess::start(process));
+    table_->set_process(worker, started.id());
     processes_.push_back(std::move(started));
   }
   return {};
 }
 
-Result<void> Coordinator::check_joined() const {
+Result<void> Coordinator::check_joined() {
   const auto limit = distributed_.external ? kExternalJoinLimit : kLocalJoinLimit;
-  const std::vector<int> missing = Clock::now() - began_ > limit ? table_->missing() : std::vector<int>();
-  if (missing.empty()) {
-    return {};
+  const std::vector<int> missing = table_->missing();
+  if (!missing.empty() && Clock::now() - began_ > limit) {
+    return failed(fmt::format("worker{} {} did not come within {} s", missing.size() > 1 ? "s" : "",
+                              fmt::join(missing, ", "), limit.count()));
   }
-  return failed(fmt::format("worker{} {} did not come within {} s", missing.size() > 1 ? "s" : "",
-                            fmt::join(missing, ", "), limit.count()));
+  // Before it has joined, a worker's silence means nothing.
+  for (const int worker : processes_.empty() ? std::vector<int>() : missing) {
+    if (!processes_[static_cast<std::size_t>(worker)].is_stopped()) {
+      stopped_.erase(worker);
+    } else if (Clock::now() - stopped_.try_emplace(worker, Clock::now()).first->second > kStoppedLimit) {
+      return failed(fmt::format("{} has been stopped by a signal", table_->name_of(worker)));
+    }
+  }
+  return {};
 }
 
 Result<void> Coordinator::check_workers() {

@@ -10,6 +10,7 @@
 #include "runtime/data.h"
 #include "runtime/executor.h"
 #include "runtime/loader.h"
+#include "runtime/memory_limit.h"
 #include "runtime/training_run.h"
 #include "runtime/weights.h"
 
@@ -100,6 +101,7 @@ Result<void> Training::prepare() {
   executor_options.check_nan = options_.check_nan;
   executor_options.profile = options_.profile;
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(run.program), executor_options));
+  TESSER_RETURN_IF_ERROR(check_memory(executor_->memory().predicted_peak_bytes, memory_limit()));
   if (run.resumed) {
     TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, options_.program, *run.resumed));
     saved_step_ = info_.step;

@@ -19,6 +19,7 @@
 #include "runtime/control_messages.h"
 #include "runtime/executor.h"
 #include "runtime/loader.h"
+#include "runtime/memory_limit.h"
 #include "runtime/transport_exchange.h"
 #include "runtime/weights.h"
 #include "runtime/worker_link.h"
@@ -116,7 +117,7 @@ Result<void> Worker::take_task() {
   const auto deadline = Clock::now() + kConnectLimit;
   Result<std::string> answer = client_->post("/task", request);
   // An engine may start a worker before its coordinator listens.
-  while (!answer && answer.error().code == ErrorCode::kFailed && Clock::now() < deadline) {
+  while (!answer && answer.error().code == ErrorCode::kNotFound && Clock::now() < deadline) {
     std::this_thread::sleep_for(kAskAgain * 10);
     answer = client_->post("/task", request);
   }
@@ -198,6 +199,8 @@ Result<void> Worker::prepare() {
   executor_options.trace = task_.traced_steps > 0;
   executor_options.exchange = exchange_.get();
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
+  const MemoryReport memory = executor_->memory();
+  TESSER_RETURN_IF_ERROR(check_memory(memory.predicted_peak_bytes + memory.exchange_bytes, memory_limit()));
   if (task_.resume.empty()) {
     TESSER_RETURN_IF_ERROR(write_initial_state(*executor_, task_.program));
   } else {

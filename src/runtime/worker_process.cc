@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -99,6 +101,14 @@ std::optional<std::string> WorkerProcess::how_it_ended() {
     return fmt::format("was killed by signal {} ({})", signal, ::strsignal(signal));
   }
   return fmt::format("ended with exit code {}", WEXITSTATUS(*status_));
+}
+
+bool WorkerProcess::is_stopped() const {
+  // "PID (NAME) STATE ...": the name may hold anything.
+  std::ifstream file(fmt::format("/proc/{}/stat", id_));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.size() > name_end + 2 && text[name_end + 2] == 'T';
 }
 
 void WorkerProcess::kill() {

@@ -30,6 +30,7 @@ class WorkerProcess {
   pid_t id() const { return id_; }
   // How it ended, in words: "was killed by signal 9 (Killed)", "ended with exit code 1"; nothing while it runs.
   std::optional<std::string> how_it_ended();
+  bool is_stopped() const;  // by a signal
   void kill();
   // The last lines of its log, indented; empty when there are none.
   std::string last_lines(int count) const;

@@ -109,6 +109,11 @@ Result<std::string> WorkerTable::report(WorkerReport received) {
   return to_json(permission_);
 }
 
+void WorkerTable::set_process(int worker, std::int64_t process) {
+  const std::lock_guard guard(mutex_);
+  entries_[static_cast<std::size_t>(worker)].process = process;
+}
+
 void WorkerTable::wait() {
   std::unique_lock guard(mutex_);
   changed_.wait_for(guard, kTick, [this] { return news_; });
@@ -195,9 +200,11 @@ bool WorkerTable::is_silent(const Entry& entry, std::chrono::milliseconds limit)
 
 std::string WorkerTable::described(int worker) const {
   const Entry& entry = entries_[static_cast<std::size_t>(worker)];
-  return entry.joining
-             ? fmt::format("worker {} (process {} on {})", worker, entry.joining->process, entry.joining->host)
-             : fmt::format("worker {}", worker);
+  if (entry.joining) {
+    return fmt::format("worker {} (process {} on {})", worker, entry.joining->process, entry.joining->host);
+  }
+  return entry.process ? fmt::format("worker {} (process {})", worker, *entry.process)
+                       : fmt::format("worker {}", worker);
 }
 
 std::string WorkerTable::name_of(int worker) const {

@@ -32,6 +32,9 @@ class WorkerTable {
   // Answers a request; kInvalidInput refuses it.
   Result<std::string> answer(const std::string& path, const std::string& body);
 
+  // Of a worker that this process has started.
+  void set_process(int worker, std::int64_t process);
+
   // Blocks until something has been reported, or 50 ms.
   void wait();
 
@@ -62,6 +65,7 @@ class WorkerTable {
  private:
   using Clock = std::chrono::steady_clock;
   struct Entry {
+    std::optional<std::int64_t> process;  // known before it joins
     std::optional<Joining> joining;
     Clock::time_point heard;
     std::vector<std::string> paths;

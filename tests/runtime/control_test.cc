@@ -48,7 +48,7 @@ TEST(ControlTest, AnswersAndRefusals) {
 TEST(ControlTest, NobodyThere) {
   auto client = ControlClient::open("http://127.0.0.1:9", "secret", kPatience);
   ASSERT_TRUE(client.has_value());
-  EXPECT_EQ((*client)->post("/x", "").error().code, ErrorCode::kFailed);
+  EXPECT_EQ((*client)->post("/x", "").error().code, ErrorCode::kNotFound);
   for (const char* wrong : {"127.0.0.1:80", "http://", "http://host", "http://host:", "http://host:0", "http://:1",
                             "http://host:123456", "https://host:1"}) {
     EXPECT_FALSE(ControlClient::open(wrong, "secret", kPatience).has_value()) << wrong;

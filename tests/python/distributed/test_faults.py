@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -65,7 +66,7 @@ def disturb(samples: Path, checkpoint: Path, chance: random.Random) -> tuple[Out
     process = start(*words_for(samples, checkpoint, workers, 10**7), "--resume")
     whom = chance.choice(["coordinator", *range(workers)])
     how = chance.choice([signal.SIGKILL, signal.SIGSTOP])
-    if chance.random() < 0.8:  # else at some moment of the beginning
+    if chance.random() < 0.7:  # else at some moment of the beginning
         while '"event":"step"' not in process.stdout.readline():
             assert process.poll() is None, process.stderr.read()
     else:
@@ -85,9 +86,10 @@ def disturb(samples: Path, checkpoint: Path, chance: random.Random) -> tuple[Out
     seconds = time.monotonic() - began
     assert seconds < END_SECONDS + SLACK, f"{case}: took {seconds:.1f} s"
     assert outcome.code == 1, f"{case}: {outcome.errors}"
-    assert f"worker {whom} (process {pids[whom]} on" in outcome.errors.replace(" has lost ", "\n"), outcome.errors
-    expected = "was killed by signal 9" if how == signal.SIGKILL else "has not been heard of for"
-    assert expected in outcome.errors, f"{case}: {outcome.errors}"
+    ends = ["was killed by signal 9"] if how == signal.SIGKILL else ["has not been heard of for", "has been stopped"]
+    line = next((line for line in outcome.errors.splitlines() if "error:" in line), outcome.errors)
+    assert f"error: worker {whom} (process {pids[whom]}" in line, f"{case}: {outcome.errors}"
+    assert any(end in line for end in ends), f"{case}: {outcome.errors}"
     assert unfinished(checkpoint) == [], case
     assert not any(is_running(pid) for pid in pids.values()), f"{case}: workers are still there"
     return outcome, case
@@ -116,8 +118,9 @@ def test_random_faults(samples: Path, tmp_path: Path, undisturbed: Run, seed: in
     assert unfinished(checkpoint) == []
     if until == STEPS:
         assert differences(Run([], weights(checkpoint)), Run([], undisturbed.state), TOLERANCE) == []
-    for left in run_directories() - before:  # of a coordinator that was killed
+    for left in run_directories() - before:
         assert "coordinator" in case, left
+        shutil.rmtree(left)  # nobody was left to remove it
 
 
 def test_a_failing_worker_is_named_with_its_words(samples: Path, tmp_path: Path) -> None:
