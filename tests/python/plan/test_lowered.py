@@ -37,6 +37,8 @@ ALL_PLANS = os.environ.get("TESSER_ALL_PLANS", "") not in ("", "0")
 # Deep networks of convolutions with ReLU, as in tests/python/models/cases.py: where the input of a ReLU is zero but for
 # rounding, two right runs differ.
 SWITCHING = Tolerance(loss=1e-5, relative=1e-4, absolute=1e-5)
+# Where a gradient is as small as Adam's eps, an error of 5e-8 in it is one of 0.005 in the quotient; rates are 1e-3.
+ADAM = Tolerance(loss=1e-5, relative=1e-5, absolute=5e-6)
 # Batches left out, because the whole program's own gradients change by percents where its state changes by 3e-7.
 LEFT_OUT = {"inception_v3": 2}
 
@@ -46,7 +48,7 @@ def _plans() -> list[tuple[str, int, str]]:
         return [(name, workers, preset) for name in NAMES for workers in WORKERS for preset in ("tofu", "default")]
     # The more workers, the longer it takes; every number of workers meets several presets.
     counts = {name: WORKERS for name in models.names()} | {
-        name: [2, 3, 4, 3, 2, 6, 2, 3, 4, 8] for name in architectures.names()
+        name: [2, 3, 2, 6, 2, 4, 3, 2, 3, 2] for name in architectures.names()
     }
     return [
         (name, counts[name][index % len(counts[name])], PRESETS[(index + index // 5) % 5])
@@ -66,17 +68,19 @@ class Whole:
     tolerance: Tolerance
 
 
-def _settle(program: Program, state: dict[str, Tensor]) -> bool:
+def _settle(program: Program, state: dict[str, Tensor]) -> Tolerance:
     """Makes any two right runs agree: Adam's quotient of a gradient that is zero but for rounding (the bias of
     attention's keys) is noise unless eps is well above it, and few inputs of a ReLU should lie near zero. Returns
-    whether it has batch normalisation."""
+    what then may differ."""
+    tolerance = TOLERANCES[torch.float32]
     for node in program.nodes:
         if node.op == "tesser::adam":
             node.args[9] = max(node.args[9], EPSILON)
+            tolerance = ADAM
     shifts = [name.replace("running_mean", "bias") for name in state if name.endswith("running_mean")]
     for name in shifts:
         state[name].fill_(2.5)
-    return bool(shifts)
+    return SWITCHING if shifts else tolerance
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +103,7 @@ def whole_of(
             torch.set_num_threads(1)
             program = Program.read(captured(name) / STEP_FILE)
             state = read_state(captured(name), program)
-            switching = _settle(program, state)
+            tolerance = _settle(program, state)
             settled = directory / f"{name}.tesser"
             settled.mkdir()
             (settled / STEP_FILE).write_text(program.to_text(), encoding="utf-8")
@@ -114,7 +118,7 @@ def whole_of(
                 batches=batches,
                 metrics=[metrics for _, metrics in results],
                 run=Run([loss for loss, _ in results], run.state),
-                tolerance=SWITCHING if switching else TOLERANCES[torch.float32],
+                tolerance=tolerance,
             )
         return known[name]
 
