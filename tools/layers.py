@@ -130,4 +130,4 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
 
 def is_private_header(name: str) -> bool:
     """Headers no other folder sees: the command's, and those of ATen's corner, which the ATen rule itself sees to."""
-    return re.match(r"src/(cli/|runtime/(executor|kernels|step_allocator))", name) is not None
+    return re.match(r"src/(cli/|runtime/(executor|kernels|argument_reader|step_allocator))", name) is not None

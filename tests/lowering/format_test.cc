@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "graph/write.h"
-#include "step_program.h"
+#include "partition/step_program.h"
 
 namespace tesser::lowering {
 namespace {

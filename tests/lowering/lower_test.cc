@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "graph/print.h"
-#include "step_program.h"
+#include "partition/step_program.h"
 
 namespace tesser::lowering {
 namespace {

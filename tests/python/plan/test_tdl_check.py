@@ -1,4 +1,4 @@
-"""`tesser tdl check`: every shipped description, every node of the models' programs, and descriptions that are wrong."""
+"""`tesser tdl check`: every shipped description, all nodes of the models, and descriptions that are wrong."""
 
 from __future__ import annotations
 
