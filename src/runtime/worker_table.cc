@@ -226,17 +226,24 @@ std::optional<WorkerTrouble> WorkerTable::trouble(const std::vector<std::optiona
                                      described(worker), seconds),
                          false};
   };
-  // What a worker says of itself, and what is seen of it, counts before what others say.
+  // What is seen of a worker counts before what it says, and that before what others say of it; of several that have
+  // failed the first one, as its end is often why the others failed.
+  std::optional<int> first;
   for (int worker = 0; worker < static_cast<int>(entries_.size()); ++worker) {
     const Entry& entry = entries_[static_cast<std::size_t>(worker)];
-    if (entry.failure && entry.failure->lost_peers.empty()) {
-      return WorkerTrouble{worker, fmt::format("{} failed: {}", described(worker), entry.failure->message),
-                           entry.failure->exit_code == 2};
-    }
     const std::optional<std::string>& end = died[static_cast<std::size_t>(worker)];
     if (end && !entry.failure && !entry.ended) {
       return WorkerTrouble{worker, fmt::format("{} {}", described(worker), *end), false};
     }
+    if (entry.failure && entry.failure->lost_peers.empty() &&
+        (!first || entry.failed < entries_[static_cast<std::size_t>(*first)].failed)) {
+      first = worker;
+    }
+  }
+  if (first) {
+    const WorkerFailure& failure = *entries_[static_cast<std::size_t>(*first)].failure;
+    return WorkerTrouble{*first, fmt::format("{} failed: {}", described(*first), failure.message),
+                         failure.exit_code == 2};
   }
   for (int worker = 0; worker < static_cast<int>(entries_.size()); ++worker) {
     if (auto found = silent(worker, kSilence)) {

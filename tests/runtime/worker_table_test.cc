@@ -130,6 +130,18 @@ TEST_F(WorkerTableTest, TheOneThatFailedByItselfIsBlamed) {
   EXPECT_EQ(trouble->message, "worker 1 (process 101 on host) failed: no space left");
 }
 
+TEST_F(WorkerTableTest, TheFirstToFailIsBlamed) {
+  report(failed(1, "no space left", {}));
+  report(failed(0, "worker 1 has ended its side of a transfer", {}));
+  EXPECT_EQ(table_.trouble(kAlive)->worker, 1);
+  EXPECT_EQ(table_.trouble({"was killed by signal 9 (Killed)", std::nullopt})->worker, 1);
+}
+
+TEST_F(WorkerTableTest, OneThatIsGoneIsBlamedBeforeOnesThatFailed) {
+  report(failed(0, "worker 1 has ended its side of a transfer", {}));
+  EXPECT_EQ(table_.trouble({std::nullopt, "was killed by signal 9 (Killed)"})->worker, 1);
+}
+
 TEST_F(WorkerTableTest, ALostPeerIsNamedWhenNothingElseIsSeen) {
   report(failed(0, "the link is down", {1}));
   std::this_thread::sleep_for(std::chrono::milliseconds(800));
