@@ -9,7 +9,7 @@ implementations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,16 +77,7 @@ class Interpreter:
     def step(self, batch: Mapping[str, Tensor]) -> tuple[float, dict[str, float]]:
         """Runs one training step; returns the loss and the metrics, and keeps the new state."""
         values = self._run(batch)
-        loss, metrics = float("nan"), {}
-        changed = {}
-        for output in self.program.outputs:
-            value = values[output.value]
-            if output.role == "loss":
-                loss = value.item()
-            elif output.role == "metric":
-                metrics[output.name] = float(value.item())
-            elif output.role == "state":
-                changed[output.name] = value
+        loss, metrics, changed = outputs_of_step(self.program, values)
         self.state.update(changed)
         self.step_index += 1
         return loss, metrics
@@ -124,15 +115,7 @@ class Interpreter:
                         f"{value.dtype} of shape {value.shape}"
                     )
                 values[value.name] = tensor
-            elif value.role == "step":
-                values[value.name] = torch.tensor(self.step_index, dtype=torch.int64)
-            elif value.role == "seed":
-                values[value.name] = torch.tensor(self.seed, dtype=torch.int64)
-            elif value.role == "learning_rate":
-                values[value.name] = torch.tensor(
-                    self._schedules[value.schedule].at(self.step_index), dtype=torch.float64
-                )
-        return values
+        return values | scalars_of_step(self.program, self._schedules, self.step_index, self.seed)
 
 
 def interpret(
@@ -166,6 +149,35 @@ def read_state(directory: Path | str, program: Program) -> dict[str, Tensor]:
         if missing:
             raise ProgramError(f"{path} has no value for {', '.join(missing[:5])}")
         return {name: file.get_tensor(name) for name in names}
+
+
+def scalars_of_step(program: Program, rates: Sequence[schedules.Schedule], step: int, seed: int) -> dict[str, Tensor]:
+    """The inputs of roles step, seed and learning rate; `rates` by number of the program's schedule."""
+    values = {}
+    for value in program.inputs:
+        if value.role == "step":
+            values[value.name] = torch.tensor(step, dtype=torch.int64)
+        elif value.role == "seed":
+            values[value.name] = torch.tensor(seed, dtype=torch.int64)
+        elif value.role == "learning_rate":
+            values[value.name] = torch.tensor(rates[value.schedule].at(step), dtype=torch.float64)
+    return values
+
+
+def outputs_of_step(
+    program: Program, values: Mapping[str, Tensor]
+) -> tuple[float, dict[str, float], dict[str, Tensor]]:
+    """The loss, the metrics, and the new content of the state that changes, by name."""
+    loss, metrics, changed = float("nan"), {}, {}
+    for output in program.outputs:
+        value = values[output.value]
+        if output.role == "loss":
+            loss = value.item()
+        elif output.role == "metric":
+            metrics[output.name] = float(value.item())
+        elif output.role == "state":
+            changed[output.name] = value
+    return loss, metrics, changed
 
 
 class Operator:

@@ -19,7 +19,14 @@ import torch
 from torch import Tensor
 
 from tesser import schedules
-from tesser.interpreter import Operator, check_results, last_reads, read_state
+from tesser.interpreter import (
+    Operator,
+    check_results,
+    last_reads,
+    outputs_of_step,
+    read_state,
+    scalars_of_step,
+)
 from tesser.program import DTYPES, Input, Node, Program, ProgramError
 
 INDEX_FILE = "lowering.json"
@@ -159,15 +166,7 @@ class _Worker:
                     values[result.name] = tensor
             for name in self._last_reads.get(index, ()):
                 values.pop(name, None)
-        loss, metrics, changed = float("nan"), {}, {}
-        for output in self.program.outputs:
-            value = values[output.value]
-            if output.role == "loss":
-                loss = value.item()
-            elif output.role == "metric":
-                metrics[output.name] = float(value.item())
-            elif output.role == "state":
-                changed[output.name] = value
+        loss, metrics, changed = outputs_of_step(self.program, values)
         self.state.update(changed)
         self.reported = (loss, metrics)
 
@@ -178,14 +177,7 @@ class _Worker:
                 if value.name not in batch:
                     raise ProgramError(f"the batch has no {value.name!r}; it has {sorted(batch)}")
                 values[value.name] = _part(batch[value.name], value)
-            elif value.role == "step":
-                values[value.name] = torch.tensor(step, dtype=torch.int64)
-            elif value.role == "seed":
-                values[value.name] = torch.tensor(self._seed, dtype=torch.int64)
-            elif value.role == "learning_rate":
-                rate = self._schedules[value.schedule].at(step)
-                values[value.name] = torch.tensor(rate, dtype=torch.float64)
-        return values
+        return values | scalars_of_step(self.program, self._schedules, step, self._seed)
 
 
 def _open(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Iterator[str]:

@@ -23,12 +23,9 @@ using graph::kNone;
 using graph::NodeId;
 using graph::ValueId;
 using graph::ValueRef;
+using partition::kFewestSharedElements;
+using partition::kKeptPlaces;
 using tdl::Region;
-
-// Replicated sums of fewer elements are added by every owner; larger ones by shares that are then exchanged.
-constexpr std::int64_t kFewestSharedElements = 4096;
-// A fetched region is kept for operators this many places ahead.
-constexpr NodeId kKeptPlaces = 64;
 
 bool is_reduction(tdl::Outcome outcome) {
   return outcome != tdl::Outcome::kConcatenate && outcome != tdl::Outcome::kReplicated;

@@ -21,7 +21,7 @@ struct Lowered {
 };
 
 struct LoweringOptions {
-  int prefetch = 4;  // operators ahead of its use that an argument is sent
+  int prefetch = partition::kPrefetch;  // operators ahead of its use that an argument is sent
 };
 
 // `program` is expanded, `semantics` by node, the plan fits it. Regions that a worker has are not fetched; a region

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -197,7 +196,6 @@ Candidates candidates_at(const graph::Program& program, const std::vector<tdl::N
                          const Coarsening& coarsening, const Alignment& alignment, const Decided& decided, int parts,
                          const Rules& rules) {
   Candidates candidates;
-  const std::vector<Level> none;
   // A cut in whole units where enough of them are left, so that neighbours can be cut at the same places.
   const auto cut_of = [parts](int axis, const tdl::Interval& left, std::int64_t unit) {
     const bool in_units = left.size() / unit >= parts;

@@ -14,11 +14,6 @@ using graph::kNone;
 using graph::NodeId;
 using graph::ValueId;
 
-// Lowering keeps what one operator fetched for another of the same phase that comes so many places later.
-constexpr NodeId kKeptPlaces = 64;
-// Lowering lets several owners of fewer elements each add up the whole.
-constexpr std::int64_t kFewestSharedElements = 4096;
-
 std::int64_t aligned(std::int64_t elements, DType dtype) {
   const std::int64_t bytes = elements * static_cast<std::int64_t>(element_size(dtype));
   return (bytes + memory::kArenaAlignment - 1) / memory::kArenaAlignment * memory::kArenaAlignment;

@@ -25,7 +25,7 @@ struct MemoryOptions {
   // Lays the blocks of the arena out, as the runtime will, so that the peak counts the gaps too. Without it the peak is
   // what is live at one time, which is some percent less, and faster to have.
   bool lay_out = true;
-  int prefetch = 4;  // operators ahead of its use that an argument is fetched (lowering)
+  int prefetch = kPrefetch;  // operators ahead of its use that an argument is fetched (lowering)
 };
 
 // The prediction for many plans of one program. It refers to program and semantics, which must outlive it; any number

@@ -17,6 +17,13 @@ namespace tesser::partition {
 
 inline constexpr int kReplicated = -1;
 
+// How a plan is carried out: what lowering does and the prediction of memory foresees.
+inline constexpr int kPrefetch = 4;  // operators ahead of its use that an argument is sent
+// A fetched region is kept for operators of its phase this many places ahead.
+inline constexpr graph::NodeId kKeptPlaces = 64;
+// Replicated sums of fewer elements are added by every owner; larger ones by shares that are then exchanged.
+inline constexpr std::int64_t kFewestSharedElements = 4096;
+
 // What happens at one level: `axis` (dimension of a tensor, variable of a node) is cut into the level's parts, in
 // blocks of `granularity` (tdl::part_of), or every group has all of it.
 struct Cut {

@@ -4,9 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <limits>
-#include <map>
-#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -109,7 +106,6 @@ class Searcher {
  private:
   Result<Plan> of_preset() {
     Rules rules;
-    Unit unit = Unit::kBytes;
     bool in_one_step = false;
     bool greedy = false;
     switch (options_.preset) {
@@ -147,7 +143,7 @@ class Searcher {
       case Preset::kDefault:
         break;
     }
-    return recurse(levels_of(options_, in_one_step), rules, unit, 0.0, greedy);
+    return recurse(levels_of(options_, in_one_step), rules, Unit::kBytes, 0.0, greedy);
   }
 
   // The paper cuts by recursion, which is optimal where every size divides evenly. Where some do not, cutting in one

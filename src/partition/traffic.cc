@@ -23,11 +23,12 @@ struct NodeBytes {
 // Bytes at the outermost `depth` levels: what passes between their groups.
 class Account {
  public:
-  Account(const graph::Program& program, const Plan& plan, std::size_t depth)
+  // `used`: values_in_use of the program.
+  Account(const graph::Program& program, const Plan& plan, std::size_t depth, const std::vector<bool>& used)
       : program_(program),
         plan_(plan),
         levels_(std::span(plan.levels).first(depth)),
-        used_(values_in_use(program)),
+        used_(used),
         regions_(program.values.size()) {}
 
   NodeBytes of(graph::NodeId id, const tdl::NodeSemantics& semantics) {
@@ -86,7 +87,7 @@ class Account {
   const graph::Program& program_;
   const Plan& plan_;
   std::span<const Level> levels_;
-  std::vector<bool> used_;
+  const std::vector<bool>& used_;
   std::vector<std::vector<tdl::Region>> regions_;
 };
 
@@ -100,9 +101,8 @@ std::vector<std::int64_t> rounded(const std::vector<double>& bytes) {
 }
 
 // By node: a number shared by nodes that cost the same, because signature, cuts and layouts are the same.
-std::vector<int> equal_nodes(const graph::Program& program, const Plan& plan) {
+std::vector<int> equal_nodes(const graph::Program& program, const Plan& plan, const std::vector<bool>& used) {
   const std::vector<int> signatures = node_signatures(program);
-  const std::vector<bool> used = values_in_use(program);
   std::map<std::vector<std::int64_t>, int> numbers;
   std::vector<int> equal;
   std::vector<std::int64_t> key;
@@ -139,7 +139,8 @@ std::int64_t NodeTraffic::total() const {
 
 NodeTraffic node_traffic(const graph::Program& program, graph::NodeId node, const tdl::NodeSemantics& semantics,
                          const Plan& plan) {
-  const NodeBytes bytes = Account(program, plan, plan.levels.size()).of(node, semantics);
+  const std::vector<bool> used = values_in_use(program);
+  const NodeBytes bytes = Account(program, plan, plan.levels.size(), used).of(node, semantics);
   return {rounded(bytes.operands), rounded(bytes.results)};
 }
 
@@ -151,11 +152,12 @@ Traffic plan_traffic(const graph::Program& program, const std::vector<tdl::NodeS
     traffic.nodes[id].operands.assign(graph::values_read(program.nodes[id]).size(), 0);
     traffic.nodes[id].results.assign(program.nodes[id].outputs.size(), 0);
   }
-  const std::vector<int> equal = equal_nodes(program, plan);
+  const std::vector<bool> used = values_in_use(program);
+  const std::vector<int> equal = equal_nodes(program, plan, used);
   double outer = 0;  // bytes between the groups of the levels before
   std::vector<double> workers(1, 0.0);
   for (std::size_t depth = 1; depth <= plan.levels.size(); ++depth) {
-    Account account(program, plan, depth);
+    Account account(program, plan, depth, used);
     workers.assign(static_cast<std::size_t>(worker_count(std::span(plan.levels).first(depth))), 0.0);
     std::vector<NodeBytes> distinct;
     for (std::size_t id = 0; id < program.nodes.size(); ++id) {
