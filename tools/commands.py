@@ -19,7 +19,8 @@ HELP = """\
                             path, 50 of training runs
       --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour)
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
-  demo [NAME]           train an example in C++ and in PyTorch, side by side; names: mnist (default), shakespeare
+  demo [NAME]           train an example in C++, cut over two workers, and in PyTorch, side by side; names: mnist
+                        (default), shakespeare
   bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), optimizer (update kernels),
                         transfer (tensors between two processes: tesser, gRPC, Gloo, memcpy)
   lint                  check format, the dependency rule between folders, and Python style

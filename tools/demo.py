@@ -1,4 +1,4 @@
-"""./x demo: an example trained in C++ and in PyTorch, side by side."""
+"""./x demo: an example trained in C++, by two workers after a plan, and in PyTorch, side by side."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from pathlib import Path
 
 from bench import machine
 from tools import build, environment
-from tools.console import ROOT, Failure, Usage, environment_with, heading, run
+from tools.console import ROOT, Failure, Usage, environment_with, heading, output_of, run
 
 OUTPUT = ROOT / "build" / "demo"
 VARIABLES = {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"}
+WORKERS = 2
 LEAST_ACCURACY = 0.97
 MEBIBYTE = 2**20
+# Of what `tesser show NAME.plan` prints: the sections that begin so.
+SHOWN_OF_A_PLAN = ("parameter or batch", "what modules compute", "compared with")
 
 
 @dataclass
@@ -52,14 +55,32 @@ def capture(example: Path) -> Path:
     return program
 
 
+def plan(program: Path) -> Path:
+    """Plans the step for the demo's workers and shows the plan's tables."""
+    path = OUTPUT / f"{program.stem}.plan"
+    heading(f"planning the step for {WORKERS} workers: {path.relative_to(ROOT)}")
+    run([build.tesser(), "plan", program, "--workers", str(WORKERS), "-o", path], "read the message above")
+    text = output_of([build.tesser(), "show", path])
+    if text is None:
+        raise Failure(f"tesser show {path} failed\nWhat to do: run it and read its message")
+    title, *sections = text.split("\n\n")
+    print("\n\n".join([title, *(section for section in sections if section.startswith(SHOWN_OF_A_PLAN))]))
+    print(f"\n  all of it, with every transfer: tesser show {path.relative_to(ROOT)}")
+    return path
+
+
 def mnist(example: Path) -> None:
-    """Trains on 8,500 images, checks on 1,500, in C++ and then in PyTorch, and compares the two runs epoch by epoch."""
+    """Trains on 8,500 images, checks on 1,500, by workers in C++ and then in PyTorch, and compares the two runs epoch
+    by epoch."""
     program = capture(example)
+    plan_file = plan(program)
     train, check = example / "data" / "train", example / "data" / "check"
-    heading("training in C++")
+    heading(f"training in C++, {WORKERS} workers")
     command = [build.tesser(), "train", program, "--data", train, "--evaluate", check, "--epochs", "10", "--json"]
-    ours = follow(command)
+    ours = follow([*command, "--plan", plan_file])
     ours.end["resident_after_imports_bytes"] = machine.loaded_bytes(build.tesser(), os.environ)
+    heading("memory of each worker")
+    print(memory_table(ours.end["workers"], predicted_alone(program)))
     heading("training in PyTorch")
     theirs = follow([environment.PYTHON, example / "pytorch.py"])
     heading("tesser and PyTorch")
@@ -69,6 +90,23 @@ def mnist(example: Path) -> None:
         raise Failure(
             f"tesser reached {accuracy:.2%} on the held-back images, and the demo promises {LEAST_ACCURACY:.0%}"
         )
+
+
+def predicted_alone(program: Path) -> int:
+    """Bytes that one worker would need for the whole step."""
+    text = output_of([build.tesser(), "show", program, "--json"])
+    if text is None:
+        raise Failure(f"tesser show {program} --json failed\nWhat to do: run it and read its message")
+    return json.loads(text)["memory"]["peak_bytes"]
+
+
+def memory_table(workers: list[dict], alone: int) -> str:
+    """Peak of the tensors of each worker, foreseen before the first step and measured at the end."""
+    lines = [f"  {'worker':>6}  {'predicted':>10}  {'measured':>10}"]
+    for number, worker in enumerate(workers):
+        sizes = [f"{worker[key] / MEBIBYTE:.1f} MiB" for key in ("predicted_peak_bytes", "peak_bytes")]
+        lines.append(f"  {number:>6}  {sizes[0]:>10}  {sizes[1]:>10}")
+    return "\n".join([*lines, f"  one worker alone would need {alone / MEBIBYTE:.1f} MiB"])
 
 
 def shakespeare(example: Path) -> None:
@@ -133,6 +171,6 @@ def comparison(ours: Run, theirs: Run) -> str:
             *lines,
             "",
             f"  images a second in training: tesser {images[0]}, PyTorch {images[1]}",
-            f"  peak memory of the process: tesser {memory[0]} of them above its libraries; PyTorch {memory[1]}",
+            f"  peak memory of a process: tesser's workers {memory[0]} of them above its libraries; PyTorch {memory[1]}",
         ]
     )
