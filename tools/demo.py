@@ -171,6 +171,6 @@ def comparison(ours: Run, theirs: Run) -> str:
             *lines,
             "",
             f"  images a second in training: tesser {images[0]}, PyTorch {images[1]}",
-            f"  peak memory of a process: tesser's workers {memory[0]} of them above its libraries; PyTorch {memory[1]}",
+            f"  peak memory of a process: each worker {memory[0]} of them above its libraries; PyTorch {memory[1]}",
         ]
     )

@@ -10,7 +10,8 @@ import torch
 
 import models
 import tesser
-from tests.python.distributed.runs import train, trained
+from tests.python.commands import train
+from tests.python.distributed.runs import trained
 from tests.python.models.cases import CASES, PAIRS
 from tests.python.models.equality import SEED, differences, write_data
 

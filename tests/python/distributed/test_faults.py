@@ -18,15 +18,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.python.commands import Outcome, finish, start, train
 from tests.python.distributed.runs import (
     END_SECONDS,
-    Outcome,
     children,
-    finish,
     is_running,
     run_directories,
-    start,
-    train,
     wait_until,
     weights,
 )

@@ -11,7 +11,7 @@ import pytest
 
 import models
 import tesser
-from tests.python.distributed.runs import command, finish, run_environment, start, train
+from tests.python.commands import command, finish, run_environment, start, train
 from tests.python.models.equality import write_data
 
 STEPS = 3
@@ -22,7 +22,7 @@ def limited() -> Iterator[Callable[..., subprocess.Popen]]:
     """Starts a command whose memory is limited, each in a control group of its own."""
     groups: list[Path] = []
 
-    def run(limit: int, *words: object, **more: str) -> subprocess.Popen:
+    def run(limit: int, *words: object, **variables: str) -> subprocess.Popen:
         first = Path("/sys/fs/cgroup/memory")  # version 1; else the one hierarchy of version 2
         group = (first if first.is_dir() else Path("/sys/fs/cgroup")) / f"tesser-{os.getpid()}-{len(groups)}"
         try:
@@ -33,7 +33,7 @@ def limited() -> Iterator[Callable[..., subprocess.Popen]]:
             pytest.skip(f"no control groups for memory can be made here: {error}")
         return subprocess.Popen(
             ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command(*words)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=run_environment(**more),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=run_environment(**variables),
         )  # fmt: skip
 
     yield run
@@ -56,7 +56,7 @@ def test_two_workers_train_what_one_cannot(limited: Callable[..., subprocess.Pop
 
     process = start(
         "train", program, "--data", data, "--json", "--steps", STEPS, "--threads", 1, "--workers", 2, "--external",
-        "--preset", "tofu", "--run-directory", tmp_path / "run", TESSER_RUN_TOKEN="secret",
+        "--preset", "tofu", "--run-directory", tmp_path / "run", variables={"TESSER_RUN_TOKEN": "secret"},
     )  # fmt: skip
     note = process.stdout.readline()
     url = next(word for word in note.split() if word.startswith("http://127"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.python.distributed.runs import command, finish, run_environment, start, tesser_output, train
+from tests.python.commands import finish, start, tesser_output, train
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,9 @@ def test_a_worker_needs_its_token_and_its_coordinator(tmp_path: Path) -> None:
     without = finish(start("worker", "--coordinator", "http://127.0.0.1:9", "--worker", 0))
     assert without.code == 2
     assert "TESSER_RUN_TOKEN is not in the environment" in without.errors
-    malformed = finish(start("worker", "--coordinator", "127.0.0.1", "--worker", 0, TESSER_RUN_TOKEN="x"))
+    malformed = finish(
+        start("worker", "--coordinator", "127.0.0.1", "--worker", 0, variables={"TESSER_RUN_TOKEN": "x"})
+    )
     assert malformed.code == 2
     assert "expected the coordinator's address, http://HOST:PORT" in malformed.errors
 
@@ -86,20 +87,21 @@ def test_a_worker_needs_its_token_and_its_coordinator(tmp_path: Path) -> None:
 def test_workers_that_others_start(samples: Path, tmp_path: Path) -> None:
     process = start(
         "train", samples / "classifier.tesser", "--data", samples / "train", "--steps", 4, "--workers", 2, "--json",
-        "--external", "--run-directory", tmp_path / "run", TESSER_RUN_TOKEN="secret",
+        "--external", "--run-directory", tmp_path / "run", variables={"TESSER_RUN_TOKEN": "secret"},
     )  # fmt: skip
     note = process.stdout.readline()
     url = next(word for word in note.split() if word.startswith("http://127"))
 
-    stranger = finish(start("worker", "--coordinator", url, "--worker", 0, TESSER_RUN_TOKEN="wrong"))
+    stranger = finish(start("worker", "--coordinator", url, "--worker", 0, variables={"TESSER_RUN_TOKEN": "wrong"}))
     assert stranger.code == 2
     assert "does not carry the token of the run" in stranger.errors
-    third = finish(start("worker", "--coordinator", url, "--worker", 2, TESSER_RUN_TOKEN="secret"))
+    third = finish(start("worker", "--coordinator", url, "--worker", 2, variables={"TESSER_RUN_TOKEN": "secret"}))
     assert third.code == 2
     assert "this run has workers 0 to 1, not 2" in third.errors
 
     workers = [
-        start("worker", "--coordinator", url, "--worker", worker, TESSER_RUN_TOKEN="secret") for worker in range(2)
+        start("worker", "--coordinator", url, "--worker", worker, variables={"TESSER_RUN_TOKEN": "secret"})
+        for worker in range(2)
     ]
     run = finish(process)
     assert run.code == 0, run.errors
@@ -121,7 +123,5 @@ def test_a_run_directory_that_holds_something(samples: Path, tmp_path: Path) -> 
 
 
 def test_help_names_the_options() -> None:
-    text = subprocess.run(
-        command("worker", "--help"), capture_output=True, text=True, env=run_environment(), check=True
-    ).stdout
+    text = tesser_output("worker", "--help")
     assert "--coordinator" in text and "TESSER_RUN_TOKEN" in text

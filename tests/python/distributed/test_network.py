@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import tesser
-from tests.python.distributed.runs import command, finish, run_environment, trained, weights
+from tests.python.commands import command, finish, run_environment
+from tests.python.distributed.runs import trained, weights
 from tests.python.models.cases import PAIRS
 from tests.python.models.equality import SEED, Run, differences, write_data
 

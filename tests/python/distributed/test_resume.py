@@ -10,16 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.python.distributed.runs import (
-    children,
-    finish,
-    run_directories,
-    start,
-    tesser_output,
-    train,
-    wait_until,
-    weights,
-)
+from tests.python.commands import finish, start, tesser_output, train
+from tests.python.distributed.runs import children, run_directories, wait_until, weights
 from tests.python.models.equality import TOLERANCES, Run, differences
 
 TOLERANCE = TOLERANCES[torch.float32]

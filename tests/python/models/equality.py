@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from torch import Tensor
 
 import tesser
 from tests.python.capture.capture_eager import train_eagerly
+from tests.python.commands import binary
 
-ROOT = Path(__file__).resolve().parents[3]
 STEPS = 20
 SEED = 5
 
@@ -39,11 +38,6 @@ TOLERANCES = {torch.float32: Tolerance(1e-5, 1e-5, 2e-6), torch.float64: Toleran
 class Run:
     losses: list[float]
     state: dict[str, Tensor]  # by the names of state_dict()
-
-
-def binary() -> Path:
-    """The tesser command: TESSER_BINARY, or the release build's."""
-    return Path(os.environ.get("TESSER_BINARY", ROOT / "build" / "release" / "bin" / "tesser"))
 
 
 def write_data(directory: Path, samples: Mapping[str, Tensor]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,22 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
-sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "python")]
-
-import models  # noqa: E402
-import tesser  # noqa: E402
-from models import architectures  # noqa: E402
-
-BINARY = Path(os.environ.get("TESSER_BINARY", ROOT / "build" / "release" / "bin" / "tesser"))
+import models
+import tesser
+from models import architectures
+from tests.python.commands import command
 
 
 @pytest.fixture(scope="session")
 def run_tesser() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [str(BINARY), *(str(word) for word in words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command(*words), capture_output=True, text=True, timeout=120)
 
     return run
 

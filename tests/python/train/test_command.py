@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import run_tesser
+
+from tests.python.commands import run_tesser
 
 COMMANDS = ["capture", "show", "train", "evaluate", "run", "generate", "export"]
 

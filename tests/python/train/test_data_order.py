@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from conftest import ROOT
-
 from tesser.data import order
+from tests.python.commands import ROOT
 
 
 def test_order_equals_the_recorded_ones() -> None:

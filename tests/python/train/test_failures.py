@@ -7,13 +7,13 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import command, contents, run_tesser, tesser_environment, train, write_classifier_data
+
+from tests.python.commands import contents, run_tesser, start_training, train, write_classifier_data
 
 
 def spoil(change: Callable[[Path], object]) -> Callable[[Path, Path], list]:
@@ -198,12 +198,7 @@ def limit_export_size() -> None:
 
 def test_two_runs_in_one_directory(classifier: Path, data: Path, tmp_path: Path) -> None:
     words = ("--steps", 10**9, "--checkpoint", tmp_path)
-    first = subprocess.Popen(
-        command("train", classifier, "--data", data / "train", "--json", "--threads", 1, *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=tesser_environment(),
-    )
+    first = start_training(classifier, data / "train", *words)
     try:
         first.stdout.readline()
         for resume in ([], ["--resume"]):

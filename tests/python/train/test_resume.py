@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import SECONDS, Outcome, command, contents, tesser_environment, train
+
+from tests.python.commands import SECONDS, command, contents, finish, run_environment, start_training, train
 
 STEPS = 4000
 EVERY = 50
-
-
-def start(program: Path, data: Path, *words: object) -> subprocess.Popen:
-    return subprocess.Popen(
-        command("train", program, "--data", data, "--threads", 1, "--json", *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tesser_environment(),
-    )
-
-
-def finish(process: subprocess.Popen) -> Outcome:
-    # Not communicate(), which passes over what readline() has read ahead.
-    watchdog = threading.Timer(SECONDS, process.kill)
-    watchdog.start()
-    with ThreadPoolExecutor(1) as other:
-        reading = other.submit(process.stderr.read)
-        output = process.stdout.read()
-        errors = reading.result()
-    process.wait()
-    watchdog.cancel()
-    events = []
-    for line in output.splitlines(keepends=True):
-        if line.endswith("\n"):  # a killed process may leave half a line
-            events.append(json.loads(line))
-    return Outcome(process.returncode, output, errors, events)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +33,7 @@ def test_killed_at_random_moments(classifier: Path, data: Path, tmp_path: Path, 
     kills = 0
     for _ in range(40):
         words = ["--steps", STEPS, "--checkpoint", tmp_path, "--every", EVERY, "--resume"]
-        process = start(classifier, data / "train", *words)
+        process = start_training(classifier, data / "train", *words)
         # Some runs are killed while they start, others among their steps and checkpoints.
         if kills < 12:
             if kills % 4:
@@ -86,7 +57,7 @@ def test_killed_at_random_moments(classifier: Path, data: Path, tmp_path: Path, 
 def test_stopped_by_a_signal(classifier: Path, data: Path, tmp_path: Path, unbroken, which: signal.Signals) -> None:
     losses, final = unbroken
     words = ["--steps", STEPS, "--checkpoint", tmp_path, "--every", STEPS]
-    process = start(classifier, data / "train", *words)
+    process = start_training(classifier, data / "train", *words)
     for _ in range(30):
         process.stdout.readline()
     process.send_signal(which)
@@ -112,7 +83,7 @@ def test_a_second_signal_ends_at_once(classifier: Path, data: Path, tmp_path: Pa
         command("train", classifier, "--data", data / "train", "--threads", 1, "--json", "--steps", 10**9),
         stdout=write_end,
         stderr=subprocess.PIPE,
-        env=tesser_environment(),
+        env=run_environment(),
     )
     os.close(write_end)
     os.read(read_end, 1)
@@ -126,7 +97,7 @@ def test_a_second_signal_ends_at_once(classifier: Path, data: Path, tmp_path: Pa
 
 
 def test_stopped_without_a_checkpoint_directory(classifier: Path, data: Path) -> None:
-    process = start(classifier, data / "train", "--steps", 10**9)
+    process = start_training(classifier, data / "train", "--steps", 10**9)
     for _ in range(5):
         process.stdout.readline()
     process.send_signal(signal.SIGINT)

@@ -7,13 +7,13 @@ import pty
 import subprocess
 from pathlib import Path
 
-from conftest import SECONDS, command, tesser_environment
+from tests.python.commands import SECONDS, command, run_environment
 
 
 def on_a_terminal(*words: object) -> tuple[int, str]:
     """Runs the command on a terminal of its own; returns its exit code and everything it drew there."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command(*words), stdout=theirs, stderr=theirs, env=tesser_environment())
+    process = subprocess.Popen(command(*words), stdout=theirs, stderr=theirs, env=run_environment())
     os.close(theirs)
     drawn = b""
     while True:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import contents, run_tesser, train
-from train_steps import BATCH, classifier_step
 
 from tesser.data import order
+from tests.python.commands import contents, run_tesser, train
+from tests.python.train.train_steps import BATCH, classifier_step, language_step
 
 
 def pytorch_losses(data: Path, epochs: int, seed: int | None) -> list[float]:
@@ -140,7 +140,6 @@ def test_run_writes_the_results_of_one_batch(programs: Path, data: Path, tmp_pat
 
 def test_a_tied_model_trains_generates_and_goes_back_to_pytorch(programs: Path, text: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
-    from train_steps import language_step
 
     program = programs / "language.tesser"
     run = train(program, text, "--epochs", 10, "--checkpoint", tmp_path / "run")
