@@ -11,9 +11,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_reader.h"
 #include "graph/names.h"
 #include "runtime/checksum.h"
-#include "runtime/json_reader.h"
 
 namespace tesser::runtime {
 namespace {

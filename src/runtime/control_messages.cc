@@ -5,47 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "runtime/json_reader.h"
+#include "base/json_members.h"
+#include "base/json_reader.h"
 
 namespace tesser::runtime {
 namespace {
-
-std::string text_of(std::int64_t number) { return std::to_string(number); }
-std::string text_of(double number) { return json_number_text(number); }
-std::string text_of(bool truth) { return truth ? "true" : "false"; }
-std::string text_of(const std::string& string) { return json_string(string); }
-
-template <typename T, typename Text>
-std::string list(const std::vector<T>& values, const Text& text) {
-  std::string joined = "[";
-  for (const T& value : values) {
-    joined += (joined.size() > 1 ? "," : "") + text(value);
-  }
-  return joined + "]";
-}
-
-template <typename T>
-std::string list(const std::vector<T>& values) {
-  return list(values, [](const T& value) { return text_of(value); });
-}
-
-// Collects the members of an object.
-class Members {
- public:
-  template <typename T>
-  Members& add(std::string_view key, const T& value) {
-    return add_text(key, text_of(value));
-  }
-  Members& add(std::string_view key, int value) { return add_text(key, std::to_string(value)); }
-  Members& add_text(std::string_view key, const std::string& text) {
-    text_ += fmt::format("{}\"{}\":{}", text_.empty() ? "" : ",", key, text);
-    return *this;
-  }
-  std::string object() const { return "{" + text_ + "}"; }
-
- private:
-  std::string text_;
-};
 
 int small_integer(JsonReader& reader, std::string_view key) {
   const std::int64_t value = reader.integer(key, 0);
@@ -54,33 +18,6 @@ int small_integer(JsonReader& reader, std::string_view key) {
     return 0;
   }
   return static_cast<int>(value);
-}
-
-// Parses, reads the object with `read`, and gives what it made or what was wrong.
-template <typename T, typename Read>
-Result<T> read_object(const std::string& text, const std::string& what, const Read& read) {
-  TESSER_ASSIGN_OR_RETURN(const Json json, parse_json(text));
-  JsonReader reader(json, what);
-  T value{};
-  read(reader, value);
-  TESSER_RETURN_IF_ERROR(reader.outcome());
-  return value;
-}
-
-// The objects in an array.
-template <typename T, typename Read>
-std::vector<T> read_list(JsonReader& reader, std::string_view key, const Read& read) {
-  std::vector<T> values;
-  for (const Json& entry : reader.array(key)) {
-    JsonReader member(entry, std::string(key));
-    T value{};
-    read(member, value);
-    if (const Result<void> outcome = member.outcome(); !outcome) {
-      reader.fail(outcome.error().message);
-    }
-    values.push_back(std::move(value));
-  }
-  return values;
 }
 
 void read_batch_value(JsonReader& reader, BatchValue& value) {
@@ -95,7 +32,7 @@ void read_batch_value(JsonReader& reader, BatchValue& value) {
 }
 
 std::string memory_text(const WorkerMemory& memory) {
-  return Members()
+  return JsonMembers()
       .add("predicted_bytes", memory.predicted_bytes)
       .add("measured_bytes", memory.measured_bytes)
       .add("scratch_bytes", memory.scratch_bytes)
@@ -115,10 +52,10 @@ void read_memory(JsonReader& reader, WorkerMemory& memory) {
 }
 
 std::string step_text(const WorkerStep& step) {
-  return Members()
+  return JsonMembers()
       .add("step", step.step)
       .add("loss", step.loss)
-      .add_text("metrics", list(step.metrics))
+      .add_text("metrics", json_list(step.metrics))
       .add("seconds", step.seconds)
       .add("waiting_seconds", step.waiting_seconds)
       .add("transfer_seconds", step.transfer_seconds)
@@ -137,18 +74,18 @@ void read_step(JsonReader& reader, WorkerStep& step) {
 }
 
 std::string written_text(const WrittenShards& written) {
-  return Members()
+  return JsonMembers()
       .add("snapshot", written.snapshot)
       .add("step", written.step)
       .add("seconds", written.seconds)
-      .add_text("shards", list(written.shards,
-                               [](const ShardDescription& shard) {
-                                 return Members()
-                                     .add("file", shard.file)
-                                     .add("bytes", static_cast<std::int64_t>(shard.bytes))
-                                     .add("checksum", static_cast<std::int64_t>(shard.checksum))
-                                     .object();
-                               }))
+      .add_text("shards", json_list(written.shards,
+                                    [](const ShardDescription& shard) {
+                                      return JsonMembers()
+                                          .add("file", shard.file)
+                                          .add("bytes", static_cast<std::int64_t>(shard.bytes))
+                                          .add("checksum", static_cast<std::int64_t>(shard.checksum))
+                                          .object();
+                                    }))
       .object();
 }
 
@@ -156,7 +93,7 @@ void read_written(JsonReader& reader, WrittenShards& written) {
   written.snapshot = reader.boolean("snapshot");
   written.step = reader.integer("step");
   written.seconds = reader.number("seconds");
-  written.shards = read_list<ShardDescription>(reader, "shards", [](JsonReader& member, ShardDescription& shard) {
+  written.shards = read_json_list<ShardDescription>(reader, "shards", [](JsonReader& member, ShardDescription& shard) {
     shard.file = member.string("file");
     shard.bytes = static_cast<std::uint64_t>(member.integer("bytes", 0));
     shard.checksum = static_cast<std::uint32_t>(member.integer("checksum", 0));
@@ -164,7 +101,7 @@ void read_written(JsonReader& reader, WrittenShards& written) {
 }
 
 std::string operator_text(const OperatorTotal& total) {
-  return Members()
+  return JsonMembers()
       .add("op", total.op)
       .add("calls", total.calls)
       .add("seconds", total.seconds)
@@ -175,19 +112,19 @@ std::string operator_text(const OperatorTotal& total) {
 }  // namespace
 
 std::string to_json(const WorkerTask& task) {
-  return Members()
+  return JsonMembers()
       .add("workers", task.workers)
       .add("program", task.program)
       .add("lowered", task.lowered)
       .add("data", task.data)
-      .add_text("batch", list(task.batch,
-                              [](const BatchValue& value) {
-                                return Members()
-                                    .add("name", value.name)
-                                    .add("dtype", std::string(dtype_name(value.dtype)))
-                                    .add_text("shape", list(value.shape))
-                                    .object();
-                              }))
+      .add_text("batch", json_list(task.batch,
+                                   [](const BatchValue& value) {
+                                     return JsonMembers()
+                                         .add("name", value.name)
+                                         .add("dtype", std::string(dtype_name(value.dtype)))
+                                         .add_text("shape", json_list(value.shape))
+                                         .object();
+                                   }))
       .add("resume", task.resume)
       .add("step", task.step)
       .add("epoch", task.next.epoch)
@@ -199,11 +136,12 @@ std::string to_json(const WorkerTask& task) {
       .add("checkpoint", task.checkpoint)
       .add("every", task.every)
       .add("snapshot", task.snapshot)
-      .add_text("shards",
-                list(task.shards,
-                     [](const ShardTask& shard) {
-                       return Members().add("file", shard.file).add_text("values", list(shard.values)).object();
-                     }))
+      .add_text(
+          "shards",
+          json_list(task.shards,
+                    [](const ShardTask& shard) {
+                      return JsonMembers().add("file", shard.file).add_text("values", json_list(shard.values)).object();
+                    }))
       .add("threads", task.threads)
       .add("check_nan", task.check_nan)
       .add("profile", task.profile)
@@ -215,12 +153,12 @@ std::string to_json(const WorkerTask& task) {
 }
 
 Result<WorkerTask> read_task(const std::string& text) {
-  return read_object<WorkerTask>(text, "task", [](JsonReader& reader, WorkerTask& task) {
+  return read_json_object<WorkerTask>(text, "task", [](JsonReader& reader, WorkerTask& task) {
     task.workers = small_integer(reader, "workers");
     task.program = reader.string("program");
     task.lowered = reader.string("lowered");
     task.data = reader.string("data");
-    task.batch = read_list<BatchValue>(reader, "batch", read_batch_value);
+    task.batch = read_json_list<BatchValue>(reader, "batch", read_batch_value);
     task.resume = reader.string("resume");
     task.step = reader.integer("step", 0);
     task.next = {reader.integer("epoch", 0), reader.integer("batch_number", 0)};
@@ -231,7 +169,7 @@ Result<WorkerTask> read_task(const std::string& text) {
     task.checkpoint = reader.string("checkpoint");
     task.every = reader.integer("every", 1);
     task.snapshot = reader.string("snapshot");
-    task.shards = read_list<ShardTask>(reader, "shards", [](JsonReader& member, ShardTask& shard) {
+    task.shards = read_json_list<ShardTask>(reader, "shards", [](JsonReader& member, ShardTask& shard) {
       shard.file = member.string("file");
       shard.values = member.strings("values");
     });
@@ -246,7 +184,7 @@ Result<WorkerTask> read_task(const std::string& text) {
 }
 
 std::string to_json(const Joining& joining) {
-  return Members()
+  return JsonMembers()
       .add("worker", joining.worker)
       .add("host", joining.host)
       .add("process", joining.process)
@@ -255,7 +193,7 @@ std::string to_json(const Joining& joining) {
 }
 
 Result<Joining> read_joining(const std::string& text) {
-  return read_object<Joining>(text, "join", [](JsonReader& reader, Joining& joining) {
+  return read_json_object<Joining>(text, "join", [](JsonReader& reader, Joining& joining) {
     joining.worker = small_integer(reader, "worker");
     joining.host = reader.string("host");
     joining.process = reader.integer("process");
@@ -264,16 +202,16 @@ Result<Joining> read_joining(const std::string& text) {
 }
 
 Result<int> read_worker_number(const std::string& text) {
-  return read_object<int>(text, "request",
-                          [](JsonReader& reader, int& worker) { worker = small_integer(reader, "worker"); });
+  return read_json_object<int>(text, "request",
+                               [](JsonReader& reader, int& worker) { worker = small_integer(reader, "worker"); });
 }
 
 std::string to_json(const std::vector<std::string>& addresses) {
-  return Members().add_text("addresses", list(addresses)).object();
+  return JsonMembers().add_text("addresses", json_list(addresses)).object();
 }
 
 Result<std::vector<std::string>> read_addresses(const std::string& text) {
-  return read_object<std::vector<std::string>>(
+  return read_json_object<std::vector<std::string>>(
       text, "addresses",
       [](JsonReader& reader, std::vector<std::string>& addresses) { addresses = reader.strings("addresses"); });
 }
@@ -281,19 +219,19 @@ Result<std::vector<std::string>> read_addresses(const std::string& text) {
 std::string to_json(const WorkerReport& report) {
   Members members;
   members.add("worker", report.worker)
-      .add_text("paths", list(report.paths))
-      .add_text("steps", list(report.steps, step_text))
-      .add_text("written", list(report.written, written_text))
+      .add_text("paths", json_list(report.paths))
+      .add_text("steps", json_list(report.steps, step_text))
+      .add_text("written", json_list(report.written, written_text))
       .add("ended", report.ended)
-      .add_text("operators", list(report.operators, operator_text));
+      .add_text("operators", json_list(report.operators, operator_text));
   if (report.memory) {
     members.add_text("memory", memory_text(*report.memory));
   }
   if (report.failure) {
-    members.add_text("failure", Members()
+    members.add_text("failure", JsonMembers()
                                     .add("message", report.failure->message)
                                     .add("exit_code", report.failure->exit_code)
-                                    .add_text("lost_peers", list(report.failure->lost_peers))
+                                    .add_text("lost_peers", json_list(report.failure->lost_peers))
                                     .object());
   }
   return members.object();
@@ -305,10 +243,10 @@ Result<WorkerReport> read_report(const std::string& text) {
   WorkerReport report;
   report.worker = small_integer(reader, "worker");
   report.paths = reader.strings("paths");
-  report.steps = read_list<WorkerStep>(reader, "steps", read_step);
-  report.written = read_list<WrittenShards>(reader, "written", read_written);
+  report.steps = read_json_list<WorkerStep>(reader, "steps", read_step);
+  report.written = read_json_list<WrittenShards>(reader, "written", read_written);
   report.ended = reader.boolean("ended");
-  report.operators = read_list<OperatorTotal>(reader, "operators", [](JsonReader& member, OperatorTotal& total) {
+  report.operators = read_json_list<OperatorTotal>(reader, "operators", [](JsonReader& member, OperatorTotal& total) {
     total.op = member.string("op");
     total.calls = member.integer("calls");
     total.seconds = member.number("seconds");
@@ -330,11 +268,15 @@ Result<WorkerReport> read_report(const std::string& text) {
 }
 
 std::string to_json(const ReportAnswer& answer) {
-  return Members().add("until_step", answer.until_step).add("final", answer.final).add("abort", answer.abort).object();
+  return JsonMembers()
+      .add("until_step", answer.until_step)
+      .add("final", answer.final)
+      .add("abort", answer.abort)
+      .object();
 }
 
 Result<ReportAnswer> read_answer(const std::string& text) {
-  return read_object<ReportAnswer>(text, "answer", [](JsonReader& reader, ReportAnswer& answer) {
+  return read_json_object<ReportAnswer>(text, "answer", [](JsonReader& reader, ReportAnswer& answer) {
     answer.until_step = reader.integer("until_step", 0);
     answer.final = reader.boolean("final");
     answer.abort = reader.boolean("abort");

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 
-namespace tesser::runtime {
+namespace tesser {
 
 // The object must outlive the reader. Members are read in any order; `what` names the object in messages.
 class JsonReader {
@@ -125,4 +125,31 @@ inline std::string json_number_text(double number) {
   return std::isnan(number) ? "\"nan\"" : number > 0 ? "\"inf\"" : "\"-inf\"";
 }
 
-}  // namespace tesser::runtime
+// Parses, reads the object with `read`, and gives what it made or what was wrong.
+template <typename T, typename Read>
+Result<T> read_json_object(const std::string& text, const std::string& what, const Read& read) {
+  TESSER_ASSIGN_OR_RETURN(const Json json, parse_json(text));
+  JsonReader reader(json, what);
+  T value{};
+  read(reader, value);
+  TESSER_RETURN_IF_ERROR(reader.outcome());
+  return value;
+}
+
+// The objects in an array.
+template <typename T, typename Read>
+std::vector<T> read_json_list(JsonReader& reader, std::string_view key, const Read& read) {
+  std::vector<T> values;
+  for (const Json& entry : reader.array(key)) {
+    JsonReader member(entry, std::string(key));
+    T value{};
+    read(member, value);
+    if (const Result<void> outcome = member.outcome(); !outcome) {
+      reader.fail(outcome.error().message);
+    }
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+}  // namespace tesser

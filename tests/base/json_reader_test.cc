@@ -1,4 +1,4 @@
-#include "runtime/json_reader.h"
+#include "base/json_reader.h"
 
 #include <cmath>
 #include <limits>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tesser::runtime {
+namespace tesser {
 namespace {
 
 using ::testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST(JsonReaderTest, TheFirstMistakeIsNamed) {
 }
 
 }  // namespace
-}  // namespace tesser::runtime
+}  // namespace tesser
