@@ -217,7 +217,7 @@ Result<std::vector<std::string>> read_addresses(const std::string& text) {
 }
 
 std::string to_json(const WorkerReport& report) {
-  Members members;
+  JsonMembers members;
   members.add("worker", report.worker)
       .add_text("paths", json_list(report.paths))
       .add_text("steps", json_list(report.steps, step_text))
