@@ -1,12 +1,16 @@
-"""./x bench step: the time and memory of one training step in tesser, PyTorch eager and torch.compile.
+"""./x bench step: the time and memory of one training step in tesser, PyTorch eager and torch.compile, and of several
+workers in tesser, DistributedDataParallel and FSDP2.
 
-Every system runs in a process of its own with the same number of threads and one fixed batch in memory. The processes
-take turns in rounds, so that a busy machine slows all of them alike. Per round and system some steps warm up and are
-not counted; the median and the minimum are over the counted steps of all rounds. torch.compile is measured twice, with
-and without the optimizer's step compiled, and the faster counts.
+Every system runs in processes of its own with one fixed batch in memory: one process with all threads, or as many
+workers as there are threads, with one each and an equal share of the same batch. The processes take turns in rounds, so
+that a busy machine slows all of them alike. Per round and system some steps warm up and are not counted; the median and
+the minimum are over the counted steps of all rounds. torch.compile is measured twice, with and without the optimizer's
+step compiled, and the faster counts.
 
-Memory is the most the process ever had resident, less what it had resident when its libraries were loaded and no model
-existed.
+Memory is the most a process ever had resident, less what it had resident when its libraries were loaded and no model
+existed; of several workers it is that of the one with the most.
+
+./x bench step --memory compares each worker's memory with that of one worker instead (step_memory.py).
 """
 
 from __future__ import annotations
@@ -22,16 +26,29 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import machine, step_report
+from bench import machine, step_memory, step_report
 
 ROOT = Path(__file__).resolve().parent.parent
-MODELS = ("mlp", "resnet18", "gpt", "lstm")
-# How each variant is run, and the system it counts as in the report.
+TIMED_MODELS = ("mlp", "resnet18", "gpt", "lstm")
+MODELS = (*TIMED_MODELS, "rnn")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a system is run, and what it counts as in the report."""
+
+    system: str
+    distributed: bool = False
+
+
 VARIANTS = {
-    "tesser": "tesser",
-    "eager": "torch-eager",
-    "compile-loss": "torch-compile",
-    "compile-all": "torch-compile",
+    "tesser": Variant("tesser"),
+    "tesser-workers": Variant("tesser", distributed=True),
+    "eager": Variant("torch-eager"),
+    "compile-loss": Variant("torch-compile"),
+    "compile-all": Variant("torch-compile"),
+    "ddp": Variant("torch-ddp", distributed=True),
+    "fsdp2": Variant("torch-fsdp2", distributed=True),
 }
 
 
@@ -41,9 +58,14 @@ class Measurement:
 
     model: str
     variant: str
-    threads: int
+    workers: int
+    threads: int  # of each worker
     step_ms: list[float] = field(default_factory=list)
     peak_bytes: int = 0
+
+    @property
+    def system(self) -> str:
+        return VARIANTS[self.variant].system
 
     @property
     def median(self) -> float:
@@ -56,8 +78,8 @@ class Measurement:
     def entry(self) -> dict:
         return {
             "model": self.model,
-            "system": VARIANTS[self.variant],
-            "workers": 1,
+            "system": self.system,
+            "workers": self.workers,
             "threads": self.threads,
             "step_ms_median": round(self.median, 4),
             "step_ms_min": round(min(self.step_ms), 4),
@@ -73,55 +95,74 @@ class Bench:
     steps: int
     warm_up: int
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, threads: int) -> dict[str, str]:
         path = f"{ROOT / 'python'}:{ROOT}"
         inductor = str(self.output / "inductor")
-        return {
-            **os.environ,
-            "OMP_NUM_THREADS": str(self.threads),
-            "PYTHONPATH": path,
-            "TORCHINDUCTOR_CACHE_DIR": inductor,
-        }
+        return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": inductor}
 
-    def python(self, module: str, *arguments: str) -> list[dict]:
-        return self.lines_of([sys.executable, "-m", module, *arguments])
-
-    def lines_of(self, command: list[str]) -> list[dict]:
+    def lines_of(self, command: list[str], threads: int) -> list[dict]:
         """JSON lines a process of its own prints; its messages go where ours go."""
-        result = subprocess.run(command, cwd=ROOT, env=self.environment(), stdout=subprocess.PIPE, text=True)
+        result = subprocess.run(command, cwd=ROOT, env=self.environment(threads), stdout=subprocess.PIPE, text=True)
         if result.returncode != 0:
             raise SystemExit(f"bench: exit code {result.returncode} from {' '.join(command)}\n{result.stdout[-2000:]}")
         return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
-    def pytorch(self, *arguments: str) -> dict:
-        return self.python("bench.step_pytorch", *arguments, "--threads", str(self.threads))[-1]
+    def python(self, module: str, *arguments: str, threads: int) -> list[dict]:
+        command = [sys.executable, "-m", module, *arguments]
+        return self.lines_of([*command, "--threads", str(threads)], threads)
 
-    def measure(self, model: str, variant: str) -> dict:
-        """One round of one variant: milliseconds of each counted step, and peak bytes."""
-        counts = ["--warm-up", str(self.warm_up), "--steps", str(self.steps)]
-        return self.measure_tesser(model) if variant == "tesser" else self.pytorch(model, variant, *counts)
-
-    def measure_tesser(self, model: str) -> dict:
+    def write_inputs(self, model: str) -> Path:
+        """The model's program, beside the folder of its data."""
         folder = self.output / "inputs" / model
-        steps = str(self.warm_up + self.steps)
-        command = [str(self.tesser), "train", str(folder / f"{model}.tesser"), "--data", str(folder / "data")]
-        events = self.lines_of([*command, "--steps", steps, "--threads", str(self.threads), "--json"])
+        shutil.rmtree(folder, ignore_errors=True)
+        self.lines_of([sys.executable, "-m", "bench.step_models", model, str(folder)], self.threads)
+        return folder / f"{model}.tesser"
+
+    def gemm_rate(self) -> float:
+        return self.python("bench.step_pytorch", "--gemm", threads=self.threads)[-1]["flops_per_second"]
+
+    def measurement(self, model: str, variant: str) -> Measurement:
+        if VARIANTS[variant].distributed:
+            return Measurement(model, variant, workers=self.threads, threads=1)
+        return Measurement(model, variant, workers=1, threads=self.threads)
+
+    def measure(self, measurement: Measurement) -> dict:
+        """One round: milliseconds of each counted step, and peak bytes."""
+        if measurement.system == "tesser":
+            return self.measure_tesser(measurement)
+        counts = ["--warm-up", str(self.warm_up), "--steps", str(self.steps)]
+        arguments = [measurement.model, measurement.variant, *counts]
+        if measurement.workers == 1:
+            return self.python("bench.step_pytorch", *arguments, threads=measurement.threads)[-1]
+        arguments += ["--workers", str(measurement.workers)]
+        return self.python("bench.step_distributed", *arguments, threads=measurement.threads)[-1]
+
+    def measure_tesser(self, measurement: Measurement) -> dict:
+        steps = self.warm_up + self.steps
+        events = self.train(measurement.model, steps, measurement.workers, measurement.threads)
         seconds = [event["seconds"] for event in events if event["event"] == "step"]
-        end = next(event for event in events if event["event"] == "end")
-        peak = end["resident_peak_bytes"] - machine.loaded_bytes(self.tesser, self.environment())
-        return {"step_ms": [second * 1e3 for second in seconds[self.warm_up :]], "peak_bytes": peak}
+        peak = events[-1]["resident_peak_bytes"]
+        loaded = machine.loaded_bytes(self.tesser, self.environment(measurement.threads))
+        return {"step_ms": [second * 1e3 for second in seconds[self.warm_up :]], "peak_bytes": peak - loaded}
+
+    def train(self, model: str, steps: int, workers: int, threads: int, *options: str) -> list[dict]:
+        """Events of a run of tesser (docs/formats/events.md)."""
+        folder = self.output / "inputs" / model
+        command = [str(self.tesser), "train", str(folder / f"{model}.tesser"), "--data", str(folder / "data")]
+        command += ["--steps", str(steps), "--workers", str(workers), "--threads", str(threads), "--json", *options]
+        return self.lines_of(command, threads)
 
 
 def measure_all(bench: Bench, models: list[str], variants: list[str], rounds: int) -> tuple[list[Measurement], float]:
     """All rounds; also the machine's best rate of a matrix product, measured in every round."""
-    measurements = [Measurement(model, variant, bench.threads) for model in models for variant in variants]
+    measurements = [bench.measurement(model, variant) for model in models for variant in variants]
     rate = 0.0
     for round_number in range(1, rounds + 1):
-        rate = max(rate, bench.pytorch("--gemm")["flops_per_second"])
+        rate = max(rate, bench.gemm_rate())
         for measurement in measurements:
-            measurement.add(bench.measure(measurement.model, measurement.variant))
+            measurement.add(bench.measure(measurement))
             print(
-                f"round {round_number}/{rounds}  {measurement.model:9} {measurement.variant:13} "
+                f"round {round_number}/{rounds}  {measurement.model:9} {measurement.variant:15} "
                 f"median {measurement.median:9.2f} ms  minimum {min(measurement.step_ms):9.2f} ms",
                 file=sys.stderr,
                 flush=True,
@@ -130,9 +171,9 @@ def measure_all(bench: Bench, models: list[str], variants: list[str], rounds: in
 
 
 def fastest_of_each_system(measurements: list[Measurement]) -> list[Measurement]:
-    best: dict[tuple[str, str], Measurement] = {}
+    best: dict[tuple[str, str, int], Measurement] = {}
     for measurement in measurements:
-        key = (measurement.model, VARIANTS[measurement.variant])
+        key = (measurement.model, measurement.system, measurement.workers)
         if key not in best or measurement.median < best[key].median:
             best[key] = measurement
     return list(best.values())
@@ -153,6 +194,30 @@ def names(text: str, known: tuple[str, ...] | list[str]) -> list[str]:
     return chosen
 
 
+def compare_times(bench: Bench, options: argparse.Namespace) -> None:
+    models = options.models or list(TIMED_MODELS)
+    flops = {model: flops_of_step(bench.tesser, bench.write_inputs(model)) for model in models}
+    measurements, rate = measure_all(bench, models, options.systems, options.rounds)
+    best = fastest_of_each_system(measurements)
+    (bench.output / "step.json").write_text(json.dumps([measurement.entry() for measurement in best], indent=1) + "\n")
+    (bench.output / "step.svg").write_text(step_report.picture(best))
+    print(f"{datetime.date.today()}  {machine.description()}  {options.threads} threads")
+    print(step_report.table(best, flops, rate))
+    print(f"written: {bench.output / 'step.json'}, {bench.output / 'step.svg'}")
+
+
+def compare_memory(bench: Bench, options: argparse.Namespace) -> None:
+    comparisons: list[step_memory.Comparison] = []
+    for model in options.models or list(step_memory.MODELS):
+        bench.write_inputs(model)
+        comparisons += step_memory.compare(bench.train, model, workers=bench.threads)
+    entries = [entry for comparison in comparisons for entry in comparison.entries()]
+    (bench.output / "step_memory.json").write_text(json.dumps(entries, indent=1) + "\n")
+    print(f"{datetime.date.today()}  {machine.description()}")
+    print(step_memory.table(comparisons))
+    print(f"written: {bench.output / 'step_memory.json'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="./x bench step", description="Measures one training step in tesser and in PyTorch."
@@ -160,38 +225,26 @@ def main() -> None:
     parser.add_argument(
         "--models",
         type=lambda text: names(text, MODELS),
-        default=list(MODELS),
-        help="comma-separated: mlp,resnet18,gpt,lstm",
+        help=f"comma-separated, of {','.join(MODELS)} (all but rnn; with --memory {','.join(step_memory.MODELS)})",
     )
     parser.add_argument(
         "--systems",
         type=lambda text: names(text, list(VARIANTS)),
         default=list(VARIANTS),
-        help="comma-separated: tesser,eager,compile-loss,compile-all",
+        help=f"comma-separated: {','.join(VARIANTS)}",
     )
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--memory", action="store_true", help="compare each worker's memory with that of one worker, and no times"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="of one process, and how many workers otherwise (2)")
     parser.add_argument("--rounds", type=int, default=4, help="how often each system has its turn (4)")
     parser.add_argument("--steps", type=int, default=10, help="counted steps a turn (10)")
     parser.add_argument("--warm-up", type=int, default=4, help="steps before them that are not counted (4)")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--tesser", type=Path, default=ROOT / "build" / "release" / "bin" / "tesser")
     options = parser.parse_args()
-
     bench = Bench(options.tesser.resolve(), options.output.resolve(), options.threads, options.steps, options.warm_up)
-    flops: dict[str, int] = {}
-    for model in options.models:
-        folder = bench.output / "inputs" / model
-        shutil.rmtree(folder, ignore_errors=True)
-        bench.python("bench.step_inputs", model, str(folder))
-        flops[model] = flops_of_step(bench.tesser, folder / f"{model}.tesser")
-    measurements, rate = measure_all(bench, options.models, options.systems, options.rounds)
-
-    best = fastest_of_each_system(measurements)
-    (bench.output / "step.json").write_text(json.dumps([measurement.entry() for measurement in best], indent=1) + "\n")
-    (bench.output / "step.svg").write_text(step_report.picture(best))
-    print(f"{datetime.date.today()}  {machine.description()}  {options.threads} threads")
-    print(step_report.table(best, flops, rate))
-    print(f"written: {bench.output / 'step.json'}, {bench.output / 'step.svg'}")
+    (compare_memory if options.memory else compare_times)(bench, options)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 Systems: eager; compile-loss (torch.compile of forward and loss, and through them of backward); compile-all (the
 optimizer's step compiled as well). The second form prints the best rate of a large float32 matrix product.
+bench/step_distributed.py measures PyTorch with several processes.
 """
 
 from __future__ import annotations
@@ -12,34 +13,27 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
-import models
+from bench import step_models
 from bench.machine import memory_bytes
 from tesser.step import Step
 
 SYSTEMS = ("eager", "compile-loss", "compile-all")
 
 
-def bench_batch(model_name: str, step: Step) -> dict[str, torch.Tensor]:
-    """The one batch that every system trains on."""
-    samples = next(iter(step.batch.values())).shape[0]
-    return models.data(model_name, "bench", samples=samples)
-
-
-def training_step(model_name: str, system: str) -> Callable[[], None]:
+def training_step(
+    step: Step, batch: Mapping[str, torch.Tensor], *, compile_loss: bool = False, compile_update: bool = False
+) -> Callable[[], None]:
     """The step as a PyTorch user writes it, with PyTorch's own choice of optimizer implementation (foreach where it
     applies).
     """
-    torch.manual_seed(0)
-    step = models.load(model_name, "bench")
-    batch = bench_batch(model_name, step)
     loss_of, update = step.loss, step.optimizer.step
-    if system != "eager":
+    if compile_loss:
         loss_of = torch.compile(loss_of)
-    if system == "compile-all":
+    if compile_update:
         update = torch.compile(update)
 
     def run() -> None:
@@ -52,9 +46,8 @@ def training_step(model_name: str, system: str) -> Callable[[], None]:
     return run
 
 
-def measure(model_name: str, system: str, warm_up: int, steps: int) -> dict:
-    before = memory_bytes("VmRSS")
-    run = training_step(model_name, system)
+def timed(run: Callable[[], None], warm_up: int, steps: int) -> list[float]:
+    """Milliseconds of each counted step."""
     for _ in range(warm_up):
         run()
     milliseconds = []
@@ -62,7 +55,20 @@ def measure(model_name: str, system: str, warm_up: int, steps: int) -> dict:
         start = time.perf_counter()
         run()
         milliseconds.append((time.perf_counter() - start) * 1e3)
-    return {"step_ms": milliseconds, "peak_bytes": memory_bytes("VmHWM") - before}
+    return milliseconds
+
+
+def measure(model_name: str, system: str, warm_up: int, steps: int) -> dict:
+    before = memory_bytes("VmRSS")
+    torch.manual_seed(0)
+    step = step_models.load(model_name)
+    run = training_step(
+        step,
+        step_models.batch(model_name, step),
+        compile_loss=system != "eager",
+        compile_update=system == "compile-all",
+    )
+    return {"step_ms": timed(run, warm_up, steps), "peak_bytes": memory_bytes("VmHWM") - before}
 
 
 def gemm_rate(size: int = 2048, repeats: int = 12) -> float:

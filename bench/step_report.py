@@ -7,11 +7,18 @@ from typing import Protocol
 
 from bench.picture import document, legend, text
 
-SYSTEMS = ("tesser", "torch-eager", "torch-compile")
-COLOURS = {"tesser": "#1b6ca8", "torch-eager": "#e07b39", "torch-compile": "#8a8a8a"}
+# In the order of the report. The first group is of one process with all threads, the second of several with one each.
+COLOURS = {
+    "tesser": "#1b6ca8",
+    "torch-eager": "#e07b39",
+    "torch-compile": "#8a8a8a",
+    "tesser, workers": "#6fa8d6",
+    "torch-ddp": "#d9a441",
+    "torch-fsdp2": "#9c6b98",
+}
 MEBIBYTE = 2**20
 # Sizes of the picture in pixels.
-GROUP_WIDTH, LEFT, PANEL_HEIGHT, PANEL_TOP = 190, 60, 180, 60
+LEFT, PANEL_HEIGHT, PANEL_TOP, BAR_STEP, BAR_WIDTH, GROUP_GAP = 60, 180, 60, 50, 44, 40
 
 
 class Measured(Protocol):
@@ -19,21 +26,29 @@ class Measured(Protocol):
 
     model: str
     variant: str
+    workers: int
+    threads: int
     step_ms: list[float]
     peak_bytes: int
 
     @property
+    def system(self) -> str: ...
+
+    @property
     def median(self) -> float: ...
 
-    def entry(self) -> dict: ...
+
+def series(measured: Measured) -> str:
+    """Its place among the names of COLOURS."""
+    return "tesser, workers" if measured.system == "tesser" and measured.workers > 1 else measured.system
 
 
 def by_model(measurements: Sequence[Measured]) -> dict[str, dict[str, Measured]]:
-    """Measurements by model, then by system, in the order of the run."""
+    """Measurements by model in the order of the run, then by name in the order of COLOURS."""
     grouped: dict[str, dict[str, Measured]] = {}
-    for measurement in measurements:
-        grouped.setdefault(measurement.model, {})[measurement.entry()["system"]] = measurement
-    return grouped
+    for measurement in sorted(measurements, key=lambda measured: list(COLOURS).index(series(measured))):
+        grouped.setdefault(measurement.model, {})[series(measurement)] = measurement
+    return {model: grouped[model] for model in dict.fromkeys(measurement.model for measurement in measurements)}
 
 
 def table(measurements: Sequence[Measured], flops: Mapping[str, int], rate: float) -> str:
@@ -41,23 +56,22 @@ def table(measurements: Sequence[Measured], flops: Mapping[str, int], rate: floa
     product.
     """
     lines = [
-        "| model | system | median ms | minimum ms | to eager | to compile | limit ms | peak MiB |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "| model | system | workers x threads | median ms | minimum ms | to eager | minima | limit ms | peak MiB |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for model, systems in by_model(measurements).items():
-        limit = flops[model] / rate * 1e3
-        for system in SYSTEMS:
-            if (measured := systems.get(system)) is None:
-                continue
-            name = f"{system} ({measured.variant})" if system == "torch-compile" else system
+        eager = systems.get("torch-eager")
+        for measured in systems.values():
+            name = f"{measured.system} ({measured.variant})" if measured.system == "torch-compile" else measured.system
             cells = [
                 model,
                 name,
+                f"{measured.workers} x {measured.threads}",
                 f"{measured.median:.2f}",
                 f"{min(measured.step_ms):.2f}",
-                ratio(measured, systems.get("torch-eager")),
-                ratio(measured, systems.get("torch-compile")),
-                f"{limit:.2f}",
+                f"{measured.median / eager.median:.2f}" if eager else "-",
+                f"{min(measured.step_ms) / min(eager.step_ms):.2f}" if eager else "-",
+                f"{flops[model] / rate * 1e3:.2f}",
                 mebibytes(measured.peak_bytes),
             ]
             lines.append(f"| {' | '.join(cells)} |")
@@ -65,19 +79,18 @@ def table(measurements: Sequence[Measured], flops: Mapping[str, int], rate: floa
         "",
         f"limit: floating-point operations of the step at {rate / 1e9:.0f} GFLOP/s, the best rate of a 2048 x 2048 "
         "float32 product in this run.",
-        "to eager, to compile: median divided by that system's median; below 1 is faster.",
+        "to eager: median divided by eager's median; minima: the same of minima; below 1 is faster.",
+        "peak: of several workers that of the one with most.",
     ]
     return "\n".join(lines)
-
-
-def ratio(measured: Measured, other: Measured | None) -> str:
-    return f"{measured.median / other.median:.2f}" if other else "-"
 
 
 def picture(measurements: Sequence[Measured]) -> str:
     """An SVG with two rows of bars: step time and peak memory, each relative to PyTorch eager."""
     groups = by_model(measurements)
-    width = LEFT + GROUP_WIDTH * len(groups) + 20
+    width = LEFT + sum(group_width(systems) for systems in groups.values()) + 20
+    drawn = {name: colour for name, colour in COLOURS.items() if any(name in systems for systems in groups.values())}
+    width = max(width, LEFT + 150 * len(drawn))
     height = 2 * (PANEL_HEIGHT + PANEL_TOP) + 50
     parts = []
     panels = (
@@ -88,7 +101,7 @@ def picture(measurements: Sequence[Measured]) -> str:
         base = (row + 1) * (PANEL_TOP + PANEL_HEIGHT)
         parts.append(text(LEFT, base - PANEL_HEIGHT - 22, title, "start", 14))
         parts += panel(groups, base, width - 20, value_of, label_of)
-    return document(width, height, [*parts, *legend(COLOURS, LEFT, height)])
+    return document(width, height, [*parts, *legend(drawn, LEFT, height)])
 
 
 def panel(
@@ -109,16 +122,21 @@ def panel(
         f'<path d="M{LEFT} {base}H{right}" stroke="black"/>',
         text(LEFT - 8, base - unit + 4, "1.0", "end"),
     ]
-    for group, (model, systems) in enumerate(groups.items()):
-        start = LEFT + group * GROUP_WIDTH + 20
-        for bar, system in enumerate(name for name in SYSTEMS if name in systems):
-            value = value_of(systems[system])
+    start = LEFT + GROUP_GAP / 2
+    for model, systems in groups.items():
+        for bar, (name, measured) in enumerate(systems.items()):
+            value = value_of(measured)
             size = unit * value / reference[model]
-            x, y = start + bar * 50, base - size
-            parts.append(f'<rect x="{x}" y="{y:.1f}" width="44" height="{size:.1f}" fill="{COLOURS[system]}"/>')
-            parts.append(text(x + 22, y - 4, label_of(value), "middle", 11))
-        parts.append(text(start + 72, base + 16, model, "middle"))
+            x, y = start + bar * BAR_STEP, base - size
+            parts.append(f'<rect x="{x}" y="{y:.1f}" width="{BAR_WIDTH}" height="{size:.1f}" fill="{COLOURS[name]}"/>')
+            parts.append(text(x + BAR_WIDTH / 2, y - 4, label_of(value), "middle", 11))
+        parts.append(text(start + (group_width(systems) - GROUP_GAP) / 2, base + 16, model, "middle"))
+        start += group_width(systems)
     return parts
+
+
+def group_width(systems: Mapping[str, Measured]) -> float:
+    return BAR_STEP * len(systems) + GROUP_GAP
 
 
 def mebibytes(count: float) -> str:

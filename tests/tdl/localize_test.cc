@@ -48,6 +48,42 @@ TEST(Localize, ConvolutionIsGivenItsHaloAndItsPadding) {
   EXPECT_EQ(call.argument_operands, (std::vector<std::size_t>{0, 1, 2}));
 }
 
+// A copy with zeros around it would cost memory, and the gradient of the input would be computed around its borders
+// too.
+TEST(Localize, ConvolutionsPadByThemselvesWhereNoImageIsCut) {
+  const Catalogue& shipped = Catalogue::shipped();
+  NodeBuilder forward("aten::convolution");
+  forward.tensor({8, 6, 9, 12}).tensor({4, 6, 3, 3}).null().integers({2, 2}).integers({1, 1}).integers({1, 1});
+  forward.with(false).integers({0, 0}).integer(1).result({8, 4, 5, 6});
+  const NodeSemantics forward_semantics = analyzed(forward, shipped);
+  const LocalCall batch = localized(forward, forward_semantics, part(forward_semantics, {{"n", {0, 4}}}), shipped);
+  EXPECT_EQ(batch.args, forward.node().args);
+  EXPECT_EQ(region_text(batch.operands[0].given), "[0:4, 0:6, 0:9, 0:12]");
+  const LocalCall rows = localized(forward, forward_semantics, part(forward_semantics, {{"p.0", {0, 2}}}), shipped);
+  EXPECT_EQ(region_text(rows.operands[0].given), "[0:8, 0:6, -1:4, -1:12]");
+
+  const auto backward = [](bool input) {
+    NodeBuilder node("aten::convolution_backward");
+    node.tensor({8, 4, 5, 6}).tensor({8, 6, 9, 12}).tensor({4, 6, 3, 3}).null().integers({2, 2}).integers({1, 1});
+    node.integers({1, 1}).with(false).integers({0, 0}).integer(1).with(std::vector<bool>{input, !input, false});
+    return input ? node.result({8, 6, 9, 12}).no_result().no_result()
+                 : node.no_result().result({4, 6, 3, 3}).no_result();
+  };
+  const NodeBuilder input = backward(true);
+  const NodeSemantics input_semantics = analyzed(input, shipped);
+  const LocalCall gradient = localized(input, input_semantics, part(input_semantics, {{"n", {0, 4}}}), shipped);
+  EXPECT_EQ(gradient.op, "aten::convolution");
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(gradient.args[4]), (std::vector<std::int64_t>{1, 1}));
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(gradient.args[7]), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(region_text(gradient.operands[0].given), "[0:4, 0:4, 0:5, 0:6]");
+  EXPECT_EQ(region_text(gradient.results[0].produced), "[0:4, 0:6, 0:9, 0:12]");
+  const NodeBuilder weight = backward(false);
+  const NodeSemantics weight_semantics = analyzed(weight, shipped);
+  const LocalCall sum = localized(weight, weight_semantics, part(weight_semantics, {{"n", {0, 4}}}), shipped);
+  EXPECT_EQ(sum.args, weight.node().args);
+  EXPECT_EQ(region_text(sum.operands[1].given), "[0:4, 0:6, 0:9, 0:12]");
+}
+
 TEST(Localize, TheBiasIsZeroInAllButTheFirstPartOfASum) {
   NodeBuilder addmm("aten::addmm");
   addmm.tensor({4}).tensor({6, 5}).tensor({5, 4}).result({6, 4});
