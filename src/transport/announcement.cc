@@ -14,7 +14,7 @@ constexpr std::uint32_t kMostAxes = 8;
 
 std::string Announcement::serialise() const {
   WireWriter writer;
-  writer.put(role).text(name).put(nonce).put(signal).put(block).put(first_sequence).put(flags);
+  writer.put(role).text(name).put(nonce).put(signal).put(ring_words).put(block).put(first_sequence).put(flags);
   writer.put(static_cast<std::uint32_t>(dtype)).put(static_cast<std::uint32_t>(shape.size()));
   for (const std::int64_t dimension : shape) {
     writer.put(dimension);
@@ -33,6 +33,7 @@ Outcome<Announcement> Announcement::parse(std::string_view bytes, const std::str
   announcement.name = reader.text();
   announcement.nonce = reader.get<std::uint32_t>();
   announcement.signal = reader.get<std::uint32_t>();
+  announcement.ring_words = reader.get<std::uint32_t>();
   announcement.block = reader.get<std::uint32_t>();
   announcement.first_sequence = reader.get<std::uint32_t>();
   announcement.flags = reader.get<std::uint32_t>();
@@ -54,7 +55,7 @@ Outcome<Announcement> Announcement::parse(std::string_view bytes, const std::str
     announcement.layout.axes.push_back(axis);
   }
   good = good && reader.at_end() && announcement.role >= Role::kStaticSender &&
-         announcement.role <= Role::kDynamicReceiver && announcement.nonce != 0;
+         announcement.role <= Role::kNotificationReader && announcement.nonce != 0;
   if (good) {
     announcement.dtype = static_cast<DType>(dtype);
     good = checked_bytes(announcement.dtype, announcement.shape).has_value() && announcement.layout.checked_end();

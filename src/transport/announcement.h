@@ -11,7 +11,14 @@
 
 namespace tesser::transport {
 
-enum class Role : std::uint32_t { kStaticSender = 1, kStaticReceiver = 2, kDynamicSender = 3, kDynamicReceiver = 4 };
+enum class Role : std::uint32_t {
+  kStaticSender = 1,
+  kStaticReceiver = 2,
+  kDynamicSender = 3,
+  kDynamicReceiver = 4,
+  kNotificationWriter = 5,
+  kNotificationReader = 6,
+};
 
 constexpr std::uint32_t kTailFlagged = 1;  // the static sender's notifications wake nobody over UCX
 
@@ -20,8 +27,9 @@ struct Announcement {
   std::string name;
   std::uint32_t nonce = 0;
   std::uint32_t signal = 0;          // word in the announcer's signal area
+  std::uint32_t ring_words = 0;      // of 8 bytes, which begin there instead (notification reader)
   std::uint32_t block = 0;           // metadata block there (dynamic receiver)
-  std::uint32_t first_sequence = 1;  // of the transfers (receivers)
+  std::uint32_t first_sequence = 1;  // of the transfers (receivers, notification readers)
   std::uint32_t flags = 0;
   DType dtype = DType::kUInt8;
   Shape shape;

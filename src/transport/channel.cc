@@ -86,31 +86,28 @@ Outcome<std::shared_ptr<const RemoteRegion>> Channel::import_region(const Region
   return tl::unexpected<Failure>(*failure());
 }
 
-namespace {
-
-// Whether both layouts lie in their regions and hold the same bytes.
-Outcome<void> check_layouts(const std::string& peer, const Strided& here, std::size_t bytes_here, const Strided& there,
-                            std::uint64_t bytes_there) {
+Outcome<void> Channel::check_layouts(const Strided& here, std::size_t bytes_here, const Strided& there,
+                                     std::uint64_t bytes_there) const {
   const auto end_here = here.checked_end();
   const auto end_there = there.checked_end();
   if (!end_here || !end_there || *end_here > bytes_here || *end_there > bytes_there) {
-    return failure(FailureKind::kInvalidArgument, peer,
-                   fmt::format("a transfer with {} reaches past the end of its region ({} bytes here, {} there)", peer,
-                               bytes_here, bytes_there));
+    return transport::failure(
+        FailureKind::kInvalidArgument, peer_,
+        fmt::format("a transfer with {} reaches past the end of its region ({} bytes here, {} there)", peer_,
+                    bytes_here, bytes_there));
   }
   if (here.bytes() != there.bytes()) {
-    return failure(FailureKind::kInvalidArgument, peer,
-                   fmt::format("a transfer with {} has {} bytes here and {} there", peer, here.bytes(), there.bytes()));
+    return transport::failure(
+        FailureKind::kInvalidArgument, peer_,
+        fmt::format("a transfer with {} has {} bytes here and {} there", peer_, here.bytes(), there.bytes()));
   }
   return {};
 }
 
-}  // namespace
-
 Outcome<void> Channel::write(const MemoryRegion& from, const Strided& source, const RemoteRegion& to,
                              const Strided& target, Completion& completion) {
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_usable());
-  TESSER_TRANSPORT_RETURN_IF_FAILED(check_layouts(peer_, source, from.bytes(), target, to.bytes()));
+  TESSER_TRANSPORT_RETURN_IF_FAILED(check_layouts(source, from.bytes(), target, to.bytes()));
   peer_path_->write_layout(from.data(), source, to, target, completion);
   return {};
 }
@@ -118,7 +115,7 @@ Outcome<void> Channel::write(const MemoryRegion& from, const Strided& source, co
 Outcome<void> Channel::read(const RemoteRegion& from, const Strided& source, MemoryRegion& to, const Strided& target,
                             Completion& completion) {
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_usable());
-  TESSER_TRANSPORT_RETURN_IF_FAILED(check_layouts(peer_, target, to.bytes(), source, from.bytes()));
+  TESSER_TRANSPORT_RETURN_IF_FAILED(check_layouts(target, to.bytes(), source, from.bytes()));
   peer_path_->read_layout(from, source, to.data(), target, completion);
   return {};
 }

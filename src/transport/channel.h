@@ -106,6 +106,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::uint64_t token() const { return token_; }
   FrameStream& stream() { return *stream_; }
   PeerPath& peer_path() { return *peer_path_; }
+  // kInvalidArgument unless both layouts lie in their memory and hold the same bytes.
+  Outcome<void> check_layouts(const Strided& here, std::size_t bytes_here, const Strided& there,
+                              std::uint64_t bytes_there) const;
   Completion& background() { return background_; }  // for what nobody waits for; a failure there fails the channel
   void set_path(std::unique_ptr<PeerPath> path);
   void become_ready();  // once region 0 is known

@@ -35,6 +35,9 @@ struct DeviceOptions {
   Paths paths = Paths::kAny;
   std::string ucx_transports;  // as UCX_TLS: "rc", "ud"; empty: all for RDMA
   std::string ucx_devices;     // as UCX_NET_DEVICES: "mlx5_0:1"; empty: all
+  // Address space for signals, 4096 bytes to 1 GiB: 64 for an end of a transfer, 8 for each notification that a queue
+  // may hold unread. Pages cost memory when they are touched; RDMA pins all of them.
+  std::size_t signal_bytes = std::size_t{4} << 20;
   std::chrono::microseconds spin{50};
   std::chrono::milliseconds heartbeat{500};
   std::chrono::milliseconds silence{3500};  // after which a peer counts as failed

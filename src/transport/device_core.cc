@@ -55,10 +55,15 @@ Outcome<std::shared_ptr<DeviceCore>> DeviceCore::open(DeviceOptions options) {
   if (options.name.empty() || options.name.size() > 200) {
     return failure(FailureKind::kInvalidArgument, "", "a device's name has 1 to 200 characters");
   }
+  if (!SignalArea::is_good_size(options.signal_bytes)) {
+    return failure(FailureKind::kInvalidArgument, "",
+                   fmt::format("device '{}': signal_bytes is {}; a signal area has {} to {}", options.name,
+                               options.signal_bytes, SignalArea::kLeastBytes, SignalArea::kMostBytes));
+  }
   const std::uint64_t nonce = random_nonce();
   TESSER_TRANSPORT_ASSIGN(const HostPort place, parse_host_port(options.listen));
   TESSER_TRANSPORT_ASSIGN(Listener listener, listen_tcp(place));
-  TESSER_TRANSPORT_ASSIGN(MemoryRegion signals, MemoryRegion::map(nonce, 0, SignalArea::kBytes, {.name = "signals"}));
+  TESSER_TRANSPORT_ASSIGN(MemoryRegion signals, MemoryRegion::map(nonce, 0, options.signal_bytes, {.name = "signals"}));
   std::shared_ptr<DeviceCore> core(
       new DeviceCore(std::move(options), nonce, std::make_shared<MemoryRegion>(std::move(signals))));
   TESSER_TRANSPORT_ASSIGN(Descriptor unix_socket, listen_unix(core->unix_name_));

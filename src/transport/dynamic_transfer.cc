@@ -47,10 +47,7 @@ Outcome<bool> DynamicSender::connected() {
     return false;
   }
   const Announcement& other = end_.other();
-  const auto inside = [](std::uint32_t offset, std::uint32_t bytes) {
-    return offset % SignalArea::kWordBytes == 0 && offset <= SignalArea::kBytes - bytes;
-  };
-  if (!inside(other.signal, SignalArea::kWordBytes) || !inside(other.block, SignalArea::kBlockBytes)) {
+  if (!end_.other_has(other.signal, SignalArea::kWordBytes) || !end_.other_has(other.block, SignalArea::kBlockBytes)) {
     return failure(FailureKind::kProtocol, end_.peer(),
                    fmt::format("{} offers words for transfer '{}' outside its signal area", end_.peer(), other.name));
   }

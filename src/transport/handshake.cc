@@ -235,9 +235,10 @@ Outcome<std::shared_ptr<Channel>> finish(const std::shared_ptr<DeviceCore>& core
     channel->set_path(std::move(peer_path));
   }
   TESSER_TRANSPORT_RETURN_IF_FAILED(channel->take_frame(std::move(frame)));
-  if (channel->region(0) == nullptr || channel->region(0)->bytes() != SignalArea::kBytes) {
+  const auto peer_signals = channel->region(0);
+  if (peer_signals == nullptr || !SignalArea::is_good_size(peer_signals->bytes())) {
     return failure(FailureKind::kProtocol, peer.name,
-                   fmt::format("{} has no signal area of the right size", peer.name));
+                   fmt::format("{} has no signal area of a size that can be right", peer.name));
   }
   channel->become_ready();
   core->add_channel(channel, link, accepted);

@@ -11,7 +11,7 @@
 
 namespace tesser::transport {
 
-constexpr std::uint32_t kProtocolVersion = 2;
+constexpr std::uint32_t kProtocolVersion = 3;
 constexpr std::chrono::seconds kHandshakeTime{5};  // for one that comes in
 // For what follows where it goes by RDMA: the adapters of many peers that start at once take their time to meet.
 constexpr std::chrono::seconds kFabricTime{15};

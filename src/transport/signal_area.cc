@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 namespace tesser::transport {
 
 static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free &&
@@ -29,20 +31,29 @@ Outcome<std::uint32_t> SignalArea::allocate(std::uint32_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto offset = offsets_.allocate(bytes, kWordBytes);
   if (!offset) {
-    return failure(FailureKind::kOutOfMemory, "", "the device has no signal word left; close transfers not in use");
+    return failure(FailureKind::kOutOfMemory, "",
+                   fmt::format("the device has no {} bytes left for signals, of {} altogether; close transfers not in "
+                               "use, or give it more (DeviceOptions::signal_bytes)",
+                               bytes, region_->bytes()));
   }
   for (std::uint32_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
     store_signal(data(), static_cast<std::uint32_t>(*offset) + i, 0);
   }
-  if (bytes > kWordBytes) {
-    blocks_[static_cast<std::uint32_t>(*offset)] = bytes;
-  }
   return static_cast<std::uint32_t>(*offset);
+}
+
+Outcome<std::uint32_t> SignalArea::allocate_block() {
+  auto offset = allocate(kBlockBytes);
+  if (offset) {
+    const std::lock_guard lock(mutex_);
+    blocks_.insert(*offset);
+  }
+  return offset;
 }
 
 bool SignalArea::is_block(std::uint64_t offset, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (offset >= kBytes) {
+  if (offset >= region_->bytes() || bytes > kBlockBytes) {
     return false;
   }
   auto block = blocks_.upper_bound(static_cast<std::uint32_t>(offset));
@@ -50,13 +61,14 @@ bool SignalArea::is_block(std::uint64_t offset, std::uint64_t bytes) {
     return false;
   }
   --block;
-  return offset + bytes <= std::uint64_t{block->first} + block->second;
+  return offset + bytes <= std::uint64_t{*block} + kBlockBytes;
 }
 
 void SignalArea::free(std::uint32_t offset) {
   const std::lock_guard lock(mutex_);
   offsets_.free(offset);
   tags_.erase(offset);
+  rings_.erase(offset);
   blocks_.erase(offset);
 }
 
@@ -65,17 +77,33 @@ void SignalArea::expect(std::uint32_t offset, std::uint32_t tag) {
   tags_[offset] = tag;
 }
 
+void SignalArea::expect_ring(std::uint32_t offset, std::uint32_t bytes, std::uint32_t tag) {
+  const std::lock_guard lock(mutex_);
+  rings_[offset] = {bytes, tag};
+}
+
 bool SignalArea::expects(std::uint32_t offset, std::uint64_t value) {
   const std::lock_guard lock(mutex_);
-  const auto tag = tags_.find(offset);
-  return tag != tags_.end() && tag->second == static_cast<std::uint32_t>(value >> 32);
+  return expects_locked(offset, value);
+}
+
+bool SignalArea::expects_locked(std::uint32_t offset, std::uint64_t value) const {
+  const auto given = static_cast<std::uint32_t>(value >> 32);
+  if (const auto tag = tags_.find(offset); tag != tags_.end()) {
+    return tag->second == given;
+  }
+  auto ring = rings_.upper_bound(offset);
+  if (ring == rings_.begin() || offset % sizeof(std::uint64_t) != 0) {
+    return false;
+  }
+  --ring;
+  return offset - ring->first < ring->second.bytes && ring->second.tag == given;
 }
 
 void SignalArea::deliver(std::uint32_t offset, std::uint64_t value) {
   {
     const std::lock_guard lock(mutex_);
-    const auto tag = tags_.find(offset);
-    if (tag == tags_.end() || tag->second != static_cast<std::uint32_t>(value >> 32)) {
+    if (!expects_locked(offset, value)) {
       return;
     }
     store_signal(data(), offset, value);

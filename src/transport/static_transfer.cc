@@ -155,8 +155,8 @@ Outcome<bool> StaticSender::connected() {
   const auto end = other.layout.checked_end();
   const auto bytes = checked_bytes(other.dtype, other.shape);
   if (region == nullptr || !end || *end > region->bytes() ||
-      other.layout.bytes() != static_cast<std::uint64_t>(bytes.value_or(-1)) || other.signal >= SignalArea::kBytes ||
-      other.signal % SignalArea::kWordBytes != 0) {
+      other.layout.bytes() != static_cast<std::uint64_t>(bytes.value_or(-1)) ||
+      !end_.other_has(other.signal, SignalArea::kWordBytes)) {
     return failure(
         FailureKind::kProtocol, end_.peer(),
         fmt::format("{} offers a buffer for transfer '{}' that is not in its region", end_.peer(), other.name));

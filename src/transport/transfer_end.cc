@@ -22,6 +22,10 @@ Role counterpart(Role role) {
       return Role::kDynamicReceiver;
     case Role::kDynamicReceiver:
       return Role::kDynamicSender;
+    case Role::kNotificationWriter:
+      return Role::kNotificationReader;
+    case Role::kNotificationReader:
+      return Role::kNotificationWriter;
   }
   return role;
 }
@@ -37,9 +41,10 @@ Outcome<TransferEnd> TransferEnd::open(std::shared_ptr<Channel> channel, Announc
     return tl::unexpected<Failure>(*reason);
   }
   SignalArea& signals = channel->core().signals();
-  TESSER_TRANSPORT_ASSIGN(own.signal, signals.allocate(SignalArea::kWordBytes));
+  const std::uint32_t ring_bytes = own.ring_words * static_cast<std::uint32_t>(sizeof(std::uint64_t));
+  TESSER_TRANSPORT_ASSIGN(own.signal, signals.allocate(ring_bytes == 0 ? SignalArea::kWordBytes : ring_bytes));
   if (own.role == Role::kDynamicReceiver) {
-    auto block = signals.allocate(SignalArea::kBlockBytes);
+    auto block = signals.allocate_block();
     if (!block) {
       signals.free(own.signal);
       return tl::unexpected<Failure>(std::move(block.error()));
@@ -47,7 +52,11 @@ Outcome<TransferEnd> TransferEnd::open(std::shared_ptr<Channel> channel, Announc
     own.block = *block;
   }
   own.nonce = static_cast<std::uint32_t>(random_nonce()) | 1;  // not 0
-  signals.expect(own.signal, own.nonce);
+  if (ring_bytes == 0) {
+    signals.expect(own.signal, own.nonce);
+  } else {
+    signals.expect_ring(own.signal, ring_bytes, own.nonce);
+  }
   channel->announce(own);
   return TransferEnd(std::move(channel), std::move(own));
 }
@@ -85,12 +94,19 @@ Outcome<void> TransferEnd::signal(std::uint32_t sequence) {
   return {};
 }
 
-std::optional<Failure> TransferEnd::ended(std::uint32_t sequence) const {
+bool TransferEnd::other_has(std::uint32_t offset, std::uint64_t bytes) const {
+  return offset % SignalArea::kWordBytes == 0 && offset + bytes <= channel_->peer_signals().bytes();
+}
+
+std::optional<Failure> TransferEnd::ended(std::uint32_t sequence, std::uint32_t window) const {
   if (channel_->failed()) {
     return channel_->failure();
   }
   const auto last = other_ ? channel_->withdrawn(other_->nonce) : std::nullopt;
-  if (last && *last != awaited(sequence)) {
+  const auto is_under_way = [&](std::uint64_t signal) {
+    return signal >> 32 == own_.nonce && static_cast<std::uint32_t>(signal) - sequence < window;
+  };
+  if (last && !is_under_way(*last)) {
     return Failure{FailureKind::kPeerClosed, peer(),
                    fmt::format("{} has ended its side of transfer '{}'", peer(), own_.name)};
   }

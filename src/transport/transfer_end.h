@@ -16,7 +16,8 @@ namespace tesser::transport {
 // One thread at a time.
 class TransferEnd {
  public:
-  // Allocates the signal word, and a metadata block for a dynamic receiver, and announces this end. Does not block.
+  // Allocates the signal word (a notification reader: the ring of own.ring_words), and a metadata block for a dynamic
+  // receiver, and announces this end. Does not block.
   static Outcome<TransferEnd> open(std::shared_ptr<Channel> channel, Announcement own);
   TransferEnd(TransferEnd&& other) noexcept = default;
   TransferEnd& operator=(TransferEnd&&) = delete;
@@ -29,6 +30,9 @@ class TransferEnd {
   Channel& channel() const { return *channel_; }
   const std::string& peer() const { return channel_->peer(); }
 
+  // Whether the other end's signal area has these bytes, aligned as all that is allocated there.
+  bool other_has(std::uint32_t offset, std::uint64_t bytes) const;
+
   // The value to signal for transfer `sequence` to the other end's word; it is remembered as the last one.
   std::uint64_t next_signal(std::uint32_t sequence) {
     return last_signal_ = std::uint64_t{other_->nonce} << 32 | sequence;
@@ -38,7 +42,8 @@ class TransferEnd {
   Outcome<void> signal(std::uint32_t sequence);
   // Why transfer `sequence` will not arrive, if so: the channel has failed, or the other end is over and has not
   // signalled it (a last signal may arrive after the news of the end).
-  std::optional<Failure> ended(std::uint32_t sequence) const;
+  // `window`: how many transfers, from this one on, the other end may have signalled at most.
+  std::optional<Failure> ended(std::uint32_t sequence, std::uint32_t window = 1) const;
 
  private:
   std::uint64_t awaited(std::uint32_t sequence) const { return std::uint64_t{own_.nonce} << 32 | sequence; }

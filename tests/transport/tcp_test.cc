@@ -12,7 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "peer_group.h"
+#include "transport/announcement.h"
 #include "transport/handshake.h"
+#include "transport/notification_queue.h"
 #include "transport/signal_area.h"
 #include "transport/socket.h"
 #include "transport/tcp_message.h"
@@ -66,7 +68,7 @@ class DataConnection : public ::testing::Test {
     const std::string signals = WireWriter()
                                     .put(std::uint32_t{0})
                                     .put(MemoryKind::kHost)
-                                    .put(std::uint64_t{SignalArea::kBytes})
+                                    .put(std::uint64_t{DeviceOptions().signal_bytes})
                                     .put(std::uint64_t{0})
                                     .text("signals")
                                     .text("")
@@ -217,6 +219,102 @@ TEST_F(DataConnection, AWriteForATransferThatIsOverTouchesNothing) {
   EXPECT_EQ(read_back(Strided::contiguous(30'000, 2)), "ok");
   EXPECT_EQ(text(region_->data(), payload.size()), std::string(payload.size(), '\0'));
   EXPECT_FALSE(channel_->failed());
+}
+
+// The words as they are on the wire, and all kinds of words that are not the next one.
+TEST_F(DataConnection, AQueueTakesTheNextWordAndNoOther) {
+  connect();
+  auto reader = NotificationReader::open(channel_, "q", 4, 0);
+  ASSERT_TRUE(reader) << reader.error().message;
+  auto frame = receive_frame(control_.get(), "server", in(seconds(5)));
+  while (frame && frame->type != FrameType::kAnnouncement) {
+    frame = receive_frame(control_.get(), "server", in(seconds(5)));
+  }
+  ASSERT_TRUE(frame);
+  const auto announced = Announcement::parse(frame->body, "server");
+  ASSERT_TRUE(announced) << announced.error().message;
+  EXPECT_EQ(announced->role, Role::kNotificationReader);
+  EXPECT_EQ(announced->ring_words, 4U);
+  const auto notify = [&](std::uint64_t nonce, std::uint64_t lap, std::uint64_t number, std::uint32_t offset) {
+    send(TcpMessage{TcpKind::kWrite, nonce << 32 | lap << 22 | number, 0, announced->signal + offset, {}});
+    read_back(Strided::contiguous(0, 1));  // until it is handled
+  };
+  const auto poll = [&]() -> std::string {
+    const auto polled = reader->poll();
+    EXPECT_EQ(reader->ready(), false);
+    return !polled ? "failure" : *polled ? std::to_string(**polled) : "nothing";
+  };
+  const std::uint64_t nonce = announced->nonce;
+  notify(nonce ^ 1, 0, 7, 0);  // of another queue or run
+  notify(0, 0, 7, 0);
+  notify(nonce, 0, 7, 4);   // no word
+  notify(nonce, 0, 7, 32);  // behind the ring
+  EXPECT_EQ(poll(), "nothing");
+  notify(nonce, 0, 7, 0);
+  EXPECT_TRUE(reader->ready());
+  EXPECT_EQ(poll(), "7");
+  notify(nonce, 0, 7, 0);  // once more
+  EXPECT_EQ(poll(), "nothing");
+  notify(nonce, 0, 9, 16);  // the one after the next
+  EXPECT_EQ(poll(), "nothing");
+  notify(nonce, 0, NotificationWriter::kMaxNumber - 1, 8);
+  EXPECT_EQ(reader->poll().value(), NotificationWriter::kMaxNumber - 1);
+  EXPECT_EQ(poll(), "9");
+  notify(nonce, 0, 3, 24);
+  EXPECT_EQ(poll(), "3");
+  notify(nonce, 0, 8, 0);  // again of the first lap
+  EXPECT_EQ(poll(), "nothing");
+  // Payload is never placed in the ring, and none is placed for a word that nobody expects.
+  TcpMessage late = to_region(Strided::contiguous(100, 2));
+  late.signal = announced->signal + 32;
+  late.value = nonce << 32 | 1 << 22;
+  send(late, "no");
+  EXPECT_EQ(read_back(Strided::contiguous(100, 2)), std::string(2, '\0'));
+  late.signal = announced->signal;
+  late.value |= 5;
+  send(late, "ok");
+  EXPECT_EQ(read_back(Strided::contiguous(100, 2)), "ok");
+  EXPECT_EQ(poll(), "5");
+  notify(nonce, 3, 5, 8);  // laps that cannot be
+  EXPECT_EQ(poll(), "failure");
+  EXPECT_FALSE(channel_->failed());
+  send(TcpMessage{TcpKind::kWrite, 0, 0, 0, Strided::contiguous(announced->signal, 8)}, std::string(8, 'x'));
+  expect_failure(FailureKind::kProtocol);
+}
+
+TEST_F(DataConnection, AWriterRefusesARingOutsideTheSignalAreaOfItsReader) {
+  const auto bytes = static_cast<std::uint32_t>(DeviceOptions().signal_bytes);
+  struct Ring {
+    std::uint32_t signal;
+    std::uint32_t words;
+    bool good;
+  };
+  for (const Ring& ring :
+       {Ring{bytes - 64, 8, true}, Ring{bytes - 64, 16, false}, Ring{bytes, 1, false}, Ring{64, 0, false},
+        Ring{64, 3, false}, Ring{72, 8, false}, Ring{64, 1U << 31, false}, Ring{0xFFFF'FFC0, 8, false}}) {
+    SCOPED_TRACE(std::to_string(ring.signal) + ", " + std::to_string(ring.words));
+    connect();
+    auto writer = NotificationWriter::open(channel_, "q");
+    ASSERT_TRUE(writer);
+    Announcement announcement;
+    announcement.role = Role::kNotificationReader;
+    announcement.name = "q";
+    announcement.nonce = 9;
+    announcement.signal = ring.signal;
+    announcement.ring_words = ring.words;
+    announcement.first_sequence = 6;
+    ASSERT_TRUE(
+        send_frame(control_.get(), FrameType::kAnnouncement, announcement.serialise(), -1, "server", in(seconds(5))));
+    Outcome<bool> connected = false;
+    EXPECT_TRUE(server_->wait([&] { return !(connected = writer->connected()) || *connected; }, in(seconds(5))));
+    EXPECT_EQ(connected.has_value(), ring.good);
+    EXPECT_EQ(writer->notify(5).has_value(), ring.good);
+    if (ring.good) {
+      const std::string word =
+          TcpMessage{TcpKind::kWrite, std::uint64_t{9} << 32 | 5, 0, ring.signal + 48, {}}.serialise();
+      EXPECT_EQ(receive(word.size()), word);
+    }
+  }
 }
 
 TEST_F(DataConnection, AnEndInTheMiddleOfATensorIsTheEndOfThePeer) {
