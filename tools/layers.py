@@ -22,7 +22,8 @@ MAY_USE: dict[str, set[str]] = {
     "transport": {"base"},
     "optimizer": {"base"},
     "kernels": {"base"},
-    "hub": {"transport", "optimizer"},
+    "control": {"base"},
+    "hub": {"transport", "optimizer", "control"},
     "runtime": {"lowering", "hub", "kernels"},
     "platform": {"base"},
     "cli": {"runtime", "platform"},
@@ -49,7 +50,7 @@ LIBRARIES = [
     ),
     Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/ucx_", "src/transport/ucx_*", in_headers=True),
     Library("SQLite", r"sqlite3", r"src/platform/store/", "src/platform/store"),
-    Library("cpp-httplib", r"httplib\.h$", r"src/runtime/control_http\.cc$", "src/runtime/control_http.cc"),
+    Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
     Library("CLI11", r"CLI/", r"src/cli/", "src/cli"),
     Library("nlohmann-json", r"nlohmann/", r"src/base/json\.cc$", "src/base/json.cc"),
     Library(

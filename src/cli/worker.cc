@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "runtime/control_http.h"
+#include "control/control_http.h"
 #include "runtime/worker.h"
 
 namespace tesser::cli {
@@ -22,12 +22,12 @@ Example, on each of two machines that share a file system:
 A worker ends with its coordinator: exit code 0 when the run reached its end, else 1.)";
 
 Result<int> run(runtime::WorkerOptions options) {
-  const char* token = std::getenv(runtime::kRunTokenVariable);
+  const char* token = std::getenv(control::kRunTokenVariable);
   if (token == nullptr || *token == '\0') {
     return invalid_input(
         fmt::format("{} is not in the environment; it holds the secret of the run, the same as for its "
                     "coordinator",
-                    runtime::kRunTokenVariable));
+                    control::kRunTokenVariable));
   }
   options.token = token;
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of its write

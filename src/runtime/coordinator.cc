@@ -19,9 +19,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "control/control_http.h"
 #include "lowering/format.h"
 #include "runtime/checkpoint_writer.h"
-#include "runtime/control_http.h"
 #include "runtime/distributed_checkpoint.h"
 #include "runtime/evaluate.h"
 #include "runtime/run_directory.h"
@@ -104,7 +104,7 @@ class Coordinator {
   SharedState shared_;
   std::optional<ShardCollection> shards_;
   std::optional<WorkerTable> table_;  // before the server, which uses it
-  std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<control::ControlServer> server_;
   std::string token_;
   std::vector<WorkerProcess> processes_;  // by worker; none when others start them
 
@@ -223,15 +223,15 @@ Result<void> Coordinator::prepare_workers() {
 }
 
 Result<void> Coordinator::start_workers() {
-  const char* given = std::getenv(kRunTokenVariable);
-  token_ = given != nullptr && *given != '\0' ? given : make_run_token();
+  const char* given = std::getenv(control::kRunTokenVariable);
+  token_ = given != nullptr && *given != '\0' ? given : control::make_run_token();
   if (token_.empty()) {
     return failed("the system gives no random numbers for the token of the run");
   }
-  TESSER_ASSIGN_OR_RETURN(server_, ControlServer::open(distributed_.listen, token_, workers_,
-                                                       [this](const std::string& path, const std::string& body) {
-                                                         return table_->answer(path, body);
-                                                       }));
+  TESSER_ASSIGN_OR_RETURN(
+      server_, control::ControlServer::open(
+                   distributed_.listen, token_, workers_,
+                   [this](const std::string& path, const std::string& body) { return table_->answer(path, body); }));
   const std::string host = distributed_.listen.substr(0, distributed_.listen.rfind(':'));
   const std::string url = fmt::format("http://{}:{}", host, server_->port());
   began_ = Clock::now();
@@ -239,7 +239,7 @@ Result<void> Coordinator::start_workers() {
     reporter_.note(
         fmt::format("the coordinator waits at {} for workers 0 to {}: tesser worker --coordinator "
                     "http://HOST:{} --worker I, with {} in their environment",
-                    url, workers_ - 1, server_->port(), kRunTokenVariable));
+                    url, workers_ - 1, server_->port(), control::kRunTokenVariable));
     return {};
   }
   std::error_code error;
@@ -250,7 +250,7 @@ Result<void> Coordinator::start_workers() {
   for (int worker = 0; worker < workers_; ++worker) {
     ProcessOptions process;
     process.command = {program.string(), "worker", "--coordinator", url, "--worker", std::to_string(worker)};
-    process.environment = {fmt::format("{}={}", kRunTokenVariable, token_)};
+    process.environment = {fmt::format("{}={}", control::kRunTokenVariable, token_)};
     process.log = directory_->path() / fmt::format("worker-{}.log", worker);
     TESSER_ASSIGN_OR_RETURN(WorkerProcess started, WorkerProcess::start(process));
     table_->set_process(worker, started.id());

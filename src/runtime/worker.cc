@@ -90,7 +90,7 @@ class Worker {
   Result<void> cancelled() const { return failed(link_ ? link_->reason() : "the run has ended"); }
 
   const WorkerOptions& options_;
-  std::unique_ptr<ControlClient> client_;  // until the link has it
+  std::unique_ptr<control::ControlClient> client_;  // until the link has it
   WorkerTask task_;
   std::unique_ptr<transport::Device> device_;
   std::vector<std::shared_ptr<transport::Channel>> channels_;  // by worker
@@ -112,7 +112,7 @@ class Worker {
 };
 
 Result<void> Worker::take_task() {
-  TESSER_ASSIGN_OR_RETURN(client_, ControlClient::open(options_.coordinator, options_.token, kPatience));
+  TESSER_ASSIGN_OR_RETURN(client_, control::ControlClient::open(options_.coordinator, options_.token, kPatience));
   const std::string request = fmt::format("{{\"worker\":{}}}", options_.worker);
   const auto deadline = Clock::now() + kConnectLimit;
   Result<std::string> answer = client_->post("/task", request);

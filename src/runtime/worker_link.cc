@@ -29,7 +29,7 @@ void prepend(std::vector<T>& values, std::vector<T> earlier) {
 
 }  // namespace
 
-WorkerLink::WorkerLink(std::unique_ptr<ControlClient> client, int worker)
+WorkerLink::WorkerLink(std::unique_ptr<control::ControlClient> client, int worker)
     : client_(std::move(client)), worker_(worker), answered_(Clock::now()), thread_([this] { run(); }) {}
 
 WorkerLink::~WorkerLink() {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/result.h"
-#include "runtime/control_http.h"
+#include "control/control_http.h"
 #include "runtime/control_messages.h"
 
 namespace tesser::runtime {
@@ -21,7 +21,7 @@ enum class Permission : std::uint8_t { kRun, kEnd, kAbort };
 // its other threads do. Functions may be called from any thread.
 class WorkerLink {
  public:
-  WorkerLink(std::unique_ptr<ControlClient> client, int worker);
+  WorkerLink(std::unique_ptr<control::ControlClient> client, int worker);
   ~WorkerLink();
   WorkerLink(const WorkerLink&) = delete;
   WorkerLink& operator=(const WorkerLink&) = delete;
@@ -49,7 +49,7 @@ class WorkerLink {
   void take_answer(const Result<std::string>& answer, const WorkerReport& sent);
   void wait_until_sent(std::unique_lock<std::mutex>& guard);
 
-  const std::unique_ptr<ControlClient> client_;
+  const std::unique_ptr<control::ControlClient> client_;
   const int worker_;
 
   mutable std::mutex mutex_;  // guards what follows

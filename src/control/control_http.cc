@@ -1,4 +1,4 @@
-#include "runtime/control_http.h"
+#include "control/control_http.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-namespace tesser::runtime {
+namespace tesser::control {
 namespace {
 
 constexpr int kRefused = 422;
@@ -194,4 +194,4 @@ Result<std::unique_ptr<ControlClient>> ControlClient::open(const std::string& ur
   return std::make_unique<HttpClient>(url, *address, token, patience);
 }
 
-}  // namespace tesser::runtime
+}  // namespace tesser::control

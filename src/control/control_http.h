@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 
-namespace tesser::runtime {
+namespace tesser::control {
 
 // The environment variable with the run's secret, which every request must carry.
 inline constexpr const char* kRunTokenVariable = "TESSER_RUN_TOKEN";
@@ -46,4 +46,4 @@ class ControlClient {
   virtual Result<std::string> own_host() const = 0;
 };
 
-}  // namespace tesser::runtime
+}  // namespace tesser::control
