@@ -1,5 +1,5 @@
-// Small requests from a run's workers to its coordinator, over HTTP (docs/runtime.md, runs of several workers).
-// Bodies are JSON (control_messages.h); tensors never take this way.
+// Small requests over HTTP/1.1: of a run's workers to their coordinator (docs/runtime.md, runs of several workers), of
+// a job's workers to a hub, and of people to both. Bodies are text, mostly JSON; tensors never take this way.
 #pragma once
 
 #include <chrono>
@@ -12,37 +12,54 @@
 
 namespace tesser::control {
 
-// The environment variable with the run's secret, which every request must carry.
+// The environment variable with the run's secret, which every request of its workers must carry.
 inline constexpr const char* kRunTokenVariable = "TESSER_RUN_TOKEN";
-// 32 random hexadecimal digits.
+// 32 random hexadecimal digits; empty when the system gives no random numbers.
 std::string make_run_token();
 
-// The coordinator's end. `answer` is called on the server's threads, several at a time; an error from it reaches the
-// client as the error of its request.
+// Called on the server's threads, several at a time. An error reaches the client as that of its request: with status
+// 404 for kNotFound and 422 else.
+using ControlAnswer = std::function<Result<std::string>(const std::string& path, const std::string& body)>;
+
+struct ControlServerOptions {
+  std::string what = "coordinator";  // this server, in messages
+  // Answers GET, with an empty body. Paths below /v1/ give JSON, others plain text. None: GET is refused.
+  ControlAnswer get;
+  // Whether a request for the path must carry the token; none: all must. Asked on the server's threads.
+  std::function<bool(const std::string& path)> needs_token;
+  std::size_t most_body_bytes = std::size_t{64} << 20;  // of a request; larger ones are refused (413) unread
+  // From the first byte of a request to its last, and again for the answer; slower clients are hung up on (408).
+  std::chrono::milliseconds request_time{10'000};
+};
+
+// Writes no log, so that no secret gets into one.
 class ControlServer {
  public:
-  using Answer = std::function<Result<std::string>(const std::string& path, const std::string& body)>;
+  using Answer = ControlAnswer;
 
-  // Listens at "HOST:PORT" (port 0: the system chooses) for up to `clients` clients that keep their connections.
+  // Listens at "HOST:PORT" (port 0: the system chooses) for up to `clients` clients that keep their connections;
+  // `answer` answers POST, with JSON. An empty token: requests need none.
   static Result<std::unique_ptr<ControlServer>> open(const std::string& address, const std::string& token, int clients,
-                                                     Answer answer);
-  virtual ~ControlServer() = default;  // waits for requests in work
+                                                     Answer answer, ControlServerOptions options = {});
+  virtual ~ControlServer() = default;  // waits for answers in work, not for clients
 
   virtual int port() const = 0;
 };
 
-// A worker's end. One thread at a time.
+// One thread at a time.
 class ControlClient {
  public:
-  // `url` is "http://HOST:PORT".
+  // `url` is "http://HOST:PORT"; `what` is the server there, in messages.
   static Result<std::unique_ptr<ControlClient>> open(const std::string& url, const std::string& token,
-                                                     std::chrono::milliseconds patience);
+                                                     std::chrono::milliseconds patience,
+                                                     const std::string& what = "coordinator");
   virtual ~ControlClient() = default;
 
   // kNotFound when nobody listens there, kFailed when there is no answer within the patience, kInvalidInput with the
-  // coordinator's words when it refuses.
+  // server's words when it refuses.
   virtual Result<std::string> post(const std::string& path, const std::string& body) = 0;
-  // The address of this machine by which the coordinator is reached; peers on its network reach this machine there.
+  virtual Result<std::string> get(const std::string& path) = 0;
+  // The address of this machine by which the server is reached; peers on its network reach this machine there.
   virtual Result<std::string> own_host() const = 0;
 };
 
