@@ -11,9 +11,10 @@
 #include "base/check.h"
 #include "graph/operator_class.h"
 #include "graph/verify.h"
-#include "lowering/holders.h"
 #include "lowering/verify_order.h"
 #include "lowering/worker_builder.h"
+#include "partition/holders.h"
+#include "partition/placement.h"
 
 namespace tesser::lowering {
 namespace {
@@ -23,13 +24,11 @@ using graph::kNone;
 using graph::NodeId;
 using graph::ValueId;
 using graph::ValueRef;
-using partition::kFewestSharedElements;
+using partition::Distances;
 using partition::kKeptPlaces;
+using partition::Piece;
+using tdl::is_reduction;
 using tdl::Region;
-
-bool is_reduction(tdl::Outcome outcome) {
-  return outcome != tdl::Outcome::kConcatenate && outcome != tdl::Outcome::kReplicated;
-}
 
 std::string places_text(const Region& region) {
   std::string text;
@@ -112,6 +111,7 @@ class Lowerer {
         scattered_(workers_),
         owned_(program.values.size()),
         at_rest_(program.values.size()),
+        used_(partition::values_in_use(program)),
         images_(image_values(program)),
         ready_(program.values.size(), -1) {
     for (int worker = 0; worker < distances_.workers(); ++worker) {
@@ -338,7 +338,7 @@ class Lowerer {
       }
     }
     for (std::size_t result = 0; result < node.outputs.size(); ++result) {
-      if (node.outputs[result] != kNone) {
+      if (node.outputs[result] != kNone && used_[static_cast<std::size_t>(node.outputs[result])]) {
         settle(id, result, calls, made[result]);
       }
     }
@@ -394,21 +394,6 @@ class Lowerer {
     }
   }
 
-  // Number of the part of a reduction that a worker made: its digits at the levels where a reduction variable is cut.
-  std::int64_t part_number(NodeId id, std::size_t result, std::size_t worker) const {
-    const tdl::NodeSemantics& semantics = semantics_[static_cast<std::size_t>(id)];
-    std::int64_t number = 0;
-    for (std::size_t level = 0; level < plan_.levels.size(); ++level) {
-      const int axis = plan_.nodes[static_cast<std::size_t>(id)][level].axis;
-      for (const tdl::Strategy& strategy : semantics.strategies()) {
-        if (strategy.variable == axis && is_reduction(strategy.outcomes[result])) {
-          number = number * plan_.levels[level].parts + digits_[worker][level];
-        }
-      }
-    }
-    return number;
-  }
-
   // Brings what the calls made of a result to its owners.
   void settle(NodeId id, std::size_t result, const std::vector<tdl::LocalCall>& calls, const std::vector<Held>& made) {
     const ValueId value_id = program_.node(id).outputs[result];
@@ -419,7 +404,9 @@ class Lowerer {
     tdl::Outcome outcome = tdl::Outcome::kConcatenate;
     for (std::size_t worker = 0; worker < workers_; ++worker) {
       if (!calls[worker].empty) {
-        std::vector<Held>& part = parts[part_number(id, result, worker)];
+        std::vector<Held>& part =
+            parts[partition::part_number(semantics_[static_cast<std::size_t>(id)], result,
+                                         plan_.nodes[static_cast<std::size_t>(id)], plan_.levels, digits_[worker])];
         part.resize(workers_);
         part[worker] = made[worker];
         outcome = is_reduction(calls[worker].results[result].outcome) ? calls[worker].results[result].outcome : outcome;
@@ -435,7 +422,8 @@ class Lowerer {
       }
       return;
     }
-    const std::vector<Region> shares = shares_of(regions);
+    const std::vector<Region> shares = partition::shares_of(regions, plan_.layouts[static_cast<std::size_t>(value_id)],
+                                                            plan_.levels, static_cast<std::int64_t>(parts.size()));
     std::vector<Held> reduced(workers_);
     for (std::size_t worker = 0; worker < workers_; ++worker) {
       if (tdl::volume(shares[worker]) > 0) {
@@ -483,28 +471,6 @@ class Lowerer {
     return {sum, region};
   }
 
-  // Who adds up what: its own rectangle, or, where several own the same large one, a share of it along its longest
-  // dimension.
-  std::vector<Region> shares_of(const std::vector<Region>& regions) const {
-    std::vector<Region> shares = regions;
-    for (std::size_t worker = 0; worker < workers_; ++worker) {
-      if (tdl::volume(regions[worker]) < kFewestSharedElements) {
-        continue;
-      }
-      std::vector<std::size_t> owners;
-      for (std::size_t other = 0; other < workers_; ++other) {
-        if (regions[other] == regions[worker]) {
-          owners.push_back(other);
-        }
-      }
-      const auto place = static_cast<std::int64_t>(std::find(owners.begin(), owners.end(), worker) - owners.begin());
-      const auto longest = std::max_element(shares[worker].begin(), shares[worker].end(),
-                                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
-      *longest = tdl::part_of(*longest, static_cast<std::int64_t>(owners.size()), place);
-    }
-    return shares;
-  }
-
   void add_outputs(std::size_t worker) {
     WorkerBuilder& builder = builders_[worker];
     const auto local = [&](ValueId id) { return at_rest(id)[worker].id; };
@@ -543,6 +509,7 @@ class Lowerer {
   std::vector<WorkerBuilder> builders_;                 // by worker
   std::vector<std::vector<Region>> owned_;              // by value, by worker; filled when first asked for
   std::vector<std::vector<Held>> at_rest_;              // by value, by worker
+  std::vector<bool> used_;                              // by value: what nobody reads is not brought to its owners
   std::vector<bool> images_;                            // by value: moved with channels innermost
   std::vector<NodeId> ready_;                           // by value: the node after which it is at rest
   std::map<std::tuple<std::size_t, ValueId, std::string, graph::Phase>, Fetched> fetched_;

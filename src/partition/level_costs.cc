@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "partition/holders.h"
+
 namespace tesser::partition {
 namespace {
 
@@ -90,15 +92,21 @@ ClassCosts LevelCosts::compute(std::size_t node_class, std::span<const Level> le
     const NodeParts parts = node_parts(program_, node, semantics, cuts, levels);
     costs.work.push_back(share(semantics.whole_box(), parts_by_worker(semantics.whole_box(), cuts, levels).front()));
 
-    const auto pair_costs = [&](graph::ValueId value, int group, const auto& elements) {
+    const auto pair_costs = [&](graph::ValueId value, int group, std::int64_t partial_results, const auto& elements) {
       std::vector<double> by_layout;
       for (const Cut& layout : candidates.groups[static_cast<std::size_t>(group)]) {
         const std::vector<Cut> layouts = with(decided.groups[static_cast<std::size_t>(group)], layout);
         const std::vector<tdl::Region>& regions = owned(program_.value(value).shape, layouts, levels);
-        const std::int64_t owners = owners_of_a_part(layouts, levels);
         double sum = 0;
-        for (std::size_t worker = 0; worker < regions.size(); ++worker) {
-          sum += elements(worker, regions[worker], owners);
+        if (partial_results > 2) {
+          const std::vector<tdl::Region> shares = shares_of(regions, layouts, levels, partial_results);
+          for (std::size_t worker = 0; worker < regions.size(); ++worker) {
+            sum += elements(worker, regions[worker], shares[worker]);
+          }
+        } else {
+          for (std::size_t worker = 0; worker < regions.size(); ++worker) {
+            sum += elements(worker, regions[worker], regions[worker]);
+          }
         }
         by_layout.push_back(sum * static_cast<double>(element_size(program_.value(value).dtype)));
       }
@@ -106,8 +114,8 @@ ClassCosts LevelCosts::compute(std::size_t node_class, std::span<const Level> le
     };
     for (std::size_t operand = 0; operand < operands.size(); ++operand) {
       costs.operands[operand].push_back(
-          pair_costs(operands[operand], nodes.operand_groups[operand],
-                     [&](std::size_t worker, const tdl::Region& region, std::int64_t /*owners*/) {
+          pair_costs(operands[operand], nodes.operand_groups[operand], 1,
+                     [&](std::size_t worker, const tdl::Region& region, const tdl::Region& /*share*/) {
                        return parts.counted[operand] ? operand_elements(parts.operands[operand][worker], region) : 0.0;
                      }));
     }
@@ -116,9 +124,9 @@ ClassCosts LevelCosts::compute(std::size_t node_class, std::span<const Level> le
         continue;
       }
       costs.results[result].push_back(pair_costs(
-          node.outputs[result], nodes.result_groups[result],
-          [&](std::size_t worker, const tdl::Region& region, std::int64_t owners) {
-            return result_elements(parts.results[result][worker], parts.partial_results[result], region, owners);
+          node.outputs[result], nodes.result_groups[result], parts.partial_results[result],
+          [&](std::size_t worker, const tdl::Region& region, const tdl::Region& share) {
+            return result_elements(parts.results[result][worker], parts.partial_results[result], region, share);
           }));
     }
   }

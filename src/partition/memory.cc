@@ -6,6 +6,8 @@
 
 #include "memory/layout.h"
 #include "memory/predict.h"
+#include "partition/holders.h"
+#include "partition/placement.h"
 
 namespace tesser::partition {
 namespace {
@@ -23,28 +25,19 @@ bool is_empty(const tdl::Box& box) {
   return std::any_of(box.begin(), box.end(), [](const tdl::Interval& interval) { return interval.empty(); });
 }
 
-// Into how many parts a result is cut that have to be reduced, and how many workers own the same rectangle of a value.
+// Into how many parts a result is cut that have to be reduced.
 std::int64_t partial_results(const std::vector<Cut>& cuts, const std::vector<Level>& levels,
                              const tdl::NodeSemantics& semantics, std::size_t result) {
   std::int64_t parts = 1;
   for (std::size_t level = 0; level < levels.size(); ++level) {
     if (cuts[level].axis == kReplicated) continue;
     for (const tdl::Strategy& strategy : semantics.strategies()) {
-      if (strategy.variable == cuts[level].axis && strategy.outcomes[result] != tdl::Outcome::kConcatenate &&
-          strategy.outcomes[result] != tdl::Outcome::kReplicated) {
+      if (strategy.variable == cuts[level].axis && tdl::is_reduction(strategy.outcomes[result])) {
         parts *= levels[level].parts;
       }
     }
   }
   return parts;
-}
-
-std::int64_t owners(const std::vector<Cut>& cuts, const std::vector<Level>& levels) {
-  std::int64_t workers = 1;
-  for (std::size_t level = 0; level < levels.size(); ++level) {
-    workers *= cuts[level].axis == kReplicated ? levels[level].parts : 1;
-  }
-  return workers;
 }
 
 // The memory of one worker, block by block.
@@ -167,8 +160,8 @@ class WorkerAccount {
     if (computes) add(tdl::volume(made));
     const std::int64_t owned = tdl::volume(region(value));
     if (owned == 0) return false;
-    const std::int64_t copies = owners(plan_.layouts[static_cast<std::size_t>(value)], plan_.levels);
-    const bool is_shared = copies > 1 && owned >= kFewestSharedElements;
+    const std::int64_t copies = owners_of_a_part(plan_.layouts[static_cast<std::size_t>(value)], plan_.levels);
+    const bool is_shared = adds_shares(parts, copies, owned);
     const std::int64_t share = is_shared ? (owned + copies - 1) / copies : owned;
     for (std::int64_t part = 0; part < parts - (computes ? 1 : 0); ++part) add(share);
     if (is_shared) add(share);  // their sum, before the shares are put together

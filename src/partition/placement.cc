@@ -1,6 +1,9 @@
 #include "partition/placement.h"
 
 #include <algorithm>
+#include <set>
+
+#include "partition/holders.h"
 
 namespace tesser::partition {
 namespace {
@@ -18,10 +21,12 @@ std::int64_t overlap(const tdl::Region& a, const tdl::Region& b) {
   return elements;
 }
 
-// Parts of the interval that are not empty.
-std::int64_t parts_in_use(const tdl::Interval& interval, const Cut& cut, int parts) {
-  const std::int64_t blocks = (interval.size() + cut.granularity - 1) / cut.granularity;
-  return std::max<std::int64_t>(1, std::min<std::int64_t>(parts, blocks));
+std::vector<std::vector<int>> digits_by_worker(std::span<const Level> levels) {
+  std::vector<std::vector<int>> digits;
+  for (std::int64_t worker = 0; worker < worker_count(levels); ++worker) {
+    digits.push_back(worker_digits(levels, worker));
+  }
+  return digits;
 }
 
 }  // namespace
@@ -92,6 +97,7 @@ NodeParts node_parts(const graph::Program& program, const graph::Node& node, con
   const auto is_empty = [](const tdl::Box& box) {
     return std::any_of(box.begin(), box.end(), [](const tdl::Interval& interval) { return interval.empty(); });
   };
+  const std::vector<std::vector<int>> digits = digits_by_worker(levels);
   NodeParts parts;
   const std::vector<graph::ValueId> values = graph::values_read(node);
   for (std::size_t operand = 0; operand < values.size(); ++operand) {
@@ -122,21 +128,13 @@ NodeParts node_parts(const graph::Program& program, const graph::Node& node, con
       regions.push_back(is_empty(box) ? tdl::Region(std::max<std::size_t>(rank, 1), tdl::Interval{})
                                       : semantics.result_region(result, box));
     }
-    tdl::Box box = semantics.whole_box();
-    for (std::size_t level = 0; level < levels.size(); ++level) {
-      if (cuts[level].axis == kReplicated) {
-        continue;
+    std::set<std::int64_t> numbers;
+    for (std::size_t worker = 0; worker < boxes.size(); ++worker) {
+      if (!is_empty(boxes[worker])) {
+        numbers.insert(part_number(semantics, result, cuts, levels, digits[worker]));
       }
-      tdl::Interval& interval = box[static_cast<std::size_t>(cuts[level].axis)];
-      const auto strategy =
-          std::find_if(semantics.strategies().begin(), semantics.strategies().end(),
-                       [&](const tdl::Strategy& candidate) { return candidate.variable == cuts[level].axis; });
-      if (strategy != semantics.strategies().end() && strategy->outcomes[result] != tdl::Outcome::kConcatenate &&
-          strategy->outcomes[result] != tdl::Outcome::kReplicated) {
-        partial *= parts_in_use(interval, cuts[level], levels[level].parts);
-      }
-      interval = tdl::part_of(interval, levels[level].parts, 0, cuts[level].granularity);
     }
+    partial = std::max<std::int64_t>(1, static_cast<std::int64_t>(numbers.size()));
   }
   return parts;
 }
@@ -146,16 +144,11 @@ double operand_elements(const tdl::Region& needed, const tdl::Region& owned) {
 }
 
 double result_elements(const tdl::Region& made, std::int64_t partial_results, const tdl::Region& owned,
-                       std::int64_t owners) {
-  const auto elements = static_cast<double>(tdl::volume(owned));
+                       const tdl::Region& share) {
+  const std::int64_t added = tdl::volume(share);
   // An empty part of a scalar is one interval of no elements.
-  const double made_here = made.size() == owned.size() ? static_cast<double>(overlap(made, owned)) : 0.0;
-  const double each_gathers = static_cast<double>(partial_results) * elements - made_here;
-  if (owners == 1) {
-    return each_gathers;
-  }
-  const auto shares = static_cast<double>(owners);
-  return std::min(each_gathers, each_gathers / shares + elements * (shares - 1) / shares);
+  const std::int64_t made_here = made.size() == share.size() ? overlap(made, share) : 0;
+  return static_cast<double>(partial_results * added - made_here + tdl::volume(owned) - added);
 }
 
 }  // namespace tesser::partition

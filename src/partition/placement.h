@@ -1,5 +1,5 @@
-// Where every worker's part lies, and what that costs: shared by the search and by the exact account of a plan.
-// Internal to this folder.
+// Where every worker's part lies, and what that costs: shared by the search and by the exact account of a plan
+// and by lowering.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ std::int64_t worker_count(std::span<const Level> levels);
 std::vector<tdl::Region> parts_by_worker(const tdl::Region& whole, std::span<const Cut> cuts,
                                          std::span<const Level> levels);
 
-// By worker: 1, or the number of workers that own the same part because levels replicate it.
+// 1, or the number of workers that own the same part because levels replicate it.
 std::int64_t owners_of_a_part(std::span<const Cut> cuts, std::span<const Level> levels);
 
 // What the workers' parts of a node read and make.
@@ -36,7 +36,8 @@ NodeParts node_parts(const graph::Program& program, const graph::Node& node, con
 
 // Elements that a worker receives, by traffic.h's rules.
 double operand_elements(const tdl::Region& needed, const tdl::Region& owned);
+// `share`: what the worker adds up of what it owns (shares_of, holders.h).
 double result_elements(const tdl::Region& made, std::int64_t partial_results, const tdl::Region& owned,
-                       std::int64_t owners);
+                       const tdl::Region& share);
 
 }  // namespace tesser::partition

@@ -26,7 +26,7 @@ std::int64_t Plan::workers() const {
   return workers;
 }
 
-std::vector<int> worker_digits(const std::vector<Level>& levels, std::int64_t worker) {
+std::vector<int> worker_digits(std::span<const Level> levels, std::int64_t worker) {
   std::vector<int> digits(levels.size());
   for (std::size_t level = levels.size(); level-- > 0;) {
     digits[level] = static_cast<int>(worker % levels[level].parts);

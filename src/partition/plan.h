@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ inline constexpr int kReplicated = -1;
 inline constexpr int kPrefetch = 4;  // operators ahead of its use that an argument is sent
 // A fetched region is kept for operators of its phase this many places ahead.
 inline constexpr graph::NodeId kKeptPlaces = 64;
-// Replicated sums of fewer elements are added by every owner; larger ones by shares that are then exchanged.
-inline constexpr std::int64_t kFewestSharedElements = 4096;
+// Sums of fewer elements are added by every owner; of larger ones owners add shares, which they then exchange.
+inline constexpr std::int64_t kFewestSharedElements = 1024;
 
 // What happens at one level: `axis` (dimension of a tensor, variable of a node) is cut into the level's parts, in
 // blocks of `granularity` (tdl::part_of), or every group has all of it.
@@ -49,7 +50,7 @@ struct Plan {
 };
 
 // Digits of a worker, outermost level first.
-std::vector<int> worker_digits(const std::vector<Level>& levels, std::int64_t worker);
+std::vector<int> worker_digits(std::span<const Level> levels, std::int64_t worker);
 
 // The interval or rectangle that is left for a worker with these digits.
 tdl::Region owned_region(const Plan& plan, const graph::Program& program, graph::ValueId value,

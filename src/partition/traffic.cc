@@ -1,104 +1,165 @@
 #include "partition/traffic.h"
 
-#include <cmath>
+#include <algorithm>
 #include <map>
 #include <numeric>
-#include <span>
-#include <tuple>
+#include <utility>
 
+#include "partition/holders.h"
 #include "partition/placement.h"
 #include "partition/signature.h"
 
 namespace tesser::partition {
 namespace {
 
-struct NodeBytes {
-  std::vector<double> operands;
-  std::vector<double> results;
-  std::vector<double> workers;
+using LevelBytes = std::vector<std::int64_t>;  // by the level whose groups a transfer crosses; empty: nothing moves
 
-  double total() const { return std::accumulate(workers.begin(), workers.end(), 0.0); }
+std::int64_t sum(const LevelBytes& bytes) { return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}); }
+
+// What one node makes workers receive.
+struct NodeBytes {
+  std::vector<std::vector<LevelBytes>> operands;  // by operand, by worker
+  std::vector<std::vector<tdl::Region>> regions;  // by operand, by worker: what is received
+  std::vector<std::vector<LevelBytes>> results;   // by result, by worker
 };
 
-// Bytes at the outermost `depth` levels: what passes between their groups.
 class Account {
  public:
   // `used`: values_in_use of the program.
-  Account(const graph::Program& program, const Plan& plan, std::size_t depth, const std::vector<bool>& used)
-      : program_(program),
-        plan_(plan),
-        levels_(std::span(plan.levels).first(depth)),
-        used_(used),
-        regions_(program.values.size()) {}
+  Account(const graph::Program& program, const Plan& plan, const std::vector<bool>& used)
+      : program_(program), plan_(plan), used_(used), distances_(plan.levels), regions_(program.values.size()) {
+    for (int worker = 0; worker < distances_.workers(); ++worker) {
+      digits_.push_back(worker_digits(plan.levels, worker));
+    }
+  }
+
+  std::size_t workers() const { return digits_.size(); }
 
   NodeBytes of(graph::NodeId id, const tdl::NodeSemantics& semantics) {
     const graph::Node& node = program_.node(id);
     const std::vector<graph::ValueId> values = graph::values_read(node);
-    const NodeParts parts = node_parts(program_, node, semantics, plan_.nodes[static_cast<std::size_t>(id)], levels_);
+    const std::vector<Cut>& cuts = plan_.nodes[static_cast<std::size_t>(id)];
+    NodeParts parts = node_parts(program_, node, semantics, cuts, plan_.levels);
     NodeBytes bytes;
-    bytes.workers.assign(static_cast<std::size_t>(worker_count(levels_)), 0.0);
     for (std::size_t operand = 0; operand < values.size(); ++operand) {
-      double& sum = bytes.operands.emplace_back(0.0);
-      if (!parts.counted[operand]) {
-        continue;
-      }
+      std::vector<LevelBytes>& received = bytes.operands.emplace_back(workers());
       const std::vector<tdl::Region>& owned = regions(values[operand]);
-      for (std::size_t worker = 0; worker < owned.size(); ++worker) {
-        const double received =
-            operand_elements(parts.operands[operand][worker], owned[worker]) * element_bytes(values[operand]);
-        bytes.workers[worker] += received;
-        sum += received;
+      for (std::size_t worker = 0; worker < workers(); ++worker) {
+        const tdl::Region& needed = parts.operands[operand][worker];
+        if (operand_elements(needed, owned[worker]) > 0) {
+          add(received[worker], values[operand], needed, owned, worker);
+        }
       }
     }
+    bytes.regions = std::move(parts.operands);
     for (std::size_t result = 0; result < node.outputs.size(); ++result) {
-      double& sum = bytes.results.emplace_back(0.0);
+      std::vector<LevelBytes>& received = bytes.results.emplace_back(workers());
       const graph::ValueId value = node.outputs[result];
-      if (value == graph::kNone || !used_[static_cast<std::size_t>(value)]) {
-        continue;
-      }
-      const std::vector<tdl::Region>& owned = regions(value);
-      const std::int64_t owners = owners_of_a_part(cuts(value), levels_);
-      for (std::size_t worker = 0; worker < owned.size(); ++worker) {
-        const double received =
-            result_elements(parts.results[result][worker], parts.partial_results[result], owned[worker], owners) *
-            element_bytes(value);
-        bytes.workers[worker] += received;
-        sum += received;
+      if (value != graph::kNone && used_[static_cast<std::size_t>(value)]) {
+        settle(received, value, parts.results[result], part_numbers(semantics, result, cuts));
       }
     }
     return bytes;
   }
 
-  std::span<const Cut> cuts(graph::ValueId value) const { return plan_.layouts[static_cast<std::size_t>(value)]; }
-
  private:
-  double element_bytes(graph::ValueId value) const {
-    return static_cast<double>(element_size(program_.value(value).dtype));
+  std::vector<std::int64_t> part_numbers(const tdl::NodeSemantics& semantics, std::size_t result,
+                                         const std::vector<Cut>& cuts) const {
+    std::vector<std::int64_t> numbers;
+    for (const std::vector<int>& digits : digits_) {
+      numbers.push_back(part_number(semantics, result, cuts, plan_.levels, digits));
+    }
+    return numbers;
   }
+
+  // A result goes from where it was made to its owners; parts of a reduction to those who add them up, from where the
+  // sums go to the owners.
+  void settle(std::vector<LevelBytes>& received, graph::ValueId value, const std::vector<tdl::Region>& made,
+              const std::vector<std::int64_t>& numbers) {
+    std::map<std::int64_t, std::vector<tdl::Region>> parts;  // by number, by worker
+    for (std::size_t worker = 0; worker < workers(); ++worker) {
+      if (is_something(made[worker], value)) {
+        std::vector<tdl::Region>& part = parts[numbers[worker]];
+        part.resize(workers(), nothing(value));
+        part[worker] = made[worker];
+      }
+    }
+    const std::vector<tdl::Region>& owned = regions(value);
+    const auto move = [&](const std::vector<tdl::Region>& needed, const std::vector<tdl::Region>& held) {
+      for (std::size_t worker = 0; worker < workers(); ++worker) {
+        if (is_something(needed[worker], value)) {
+          add(received[worker], value, needed[worker], held, worker);
+        }
+      }
+    };
+    if (parts.size() < 2) {
+      if (!parts.empty()) move(owned, parts.begin()->second);
+      return;
+    }
+    const std::vector<tdl::Region> shares =
+        shares_of(owned, cuts(value), plan_.levels, static_cast<std::int64_t>(parts.size()));
+    for (const auto& [number, part] : parts) move(shares, part);
+    if (shares != owned) move(owned, shares);
+  }
+
+  // What a worker receives to have `needed` out of what workers hold.
+  void add(LevelBytes& received, graph::ValueId value, const tdl::Region& needed, const std::vector<tdl::Region>& held,
+           std::size_t worker) const {
+    const auto taker = static_cast<int>(worker);
+    for (const Piece& piece : cover(needed, held, taker, distances_)) {
+      if (piece.worker == taker) continue;
+      received.resize(plan_.levels.size());
+      received[static_cast<std::size_t>(distances_.nearness(piece.worker, taker))] +=
+          tdl::volume(piece.region) * static_cast<std::int64_t>(element_size(program_.value(value).dtype));
+    }
+  }
+
+  // An empty part of a scalar is one interval of no elements, which a scalar's own region does not have.
+  bool is_something(const tdl::Region& region, graph::ValueId value) const {
+    return region.size() == program_.value(value).shape.size() && tdl::volume(region) > 0;
+  }
+  tdl::Region nothing(graph::ValueId value) const {
+    return tdl::Region(std::max<std::size_t>(program_.value(value).shape.size(), 1), tdl::Interval{});
+  }
+
+  const std::vector<Cut>& cuts(graph::ValueId value) const { return plan_.layouts[static_cast<std::size_t>(value)]; }
 
   const std::vector<tdl::Region>& regions(graph::ValueId value) {
     std::vector<tdl::Region>& regions = regions_[static_cast<std::size_t>(value)];
     if (regions.empty()) {
-      regions = parts_by_worker(tdl::whole(program_.value(value).shape), cuts(value), levels_);
+      regions = parts_by_worker(tdl::whole(program_.value(value).shape), cuts(value), plan_.levels);
     }
     return regions;
   }
 
   const graph::Program& program_;
   const Plan& plan_;
-  std::span<const Level> levels_;
   const std::vector<bool>& used_;
-  std::vector<std::vector<tdl::Region>> regions_;
+  Distances distances_;
+  std::vector<std::vector<int>> digits_;           // by worker
+  std::vector<std::vector<tdl::Region>> regions_;  // by value, by worker; filled when first asked for
 };
 
-std::vector<std::int64_t> rounded(const std::vector<double>& bytes) {
-  std::vector<std::int64_t> whole;
-  whole.reserve(bytes.size());
-  for (const double value : bytes) {
-    whole.push_back(std::llround(value));
+// What lowering keeps of fetched regions: one that an operator of the same phase fetched not long ago is not moved
+// again.
+class Kept {
+ public:
+  bool has(std::size_t worker, graph::ValueId value, graph::Phase phase, const tdl::Region& region,
+           graph::NodeId node) {
+    std::vector<std::int64_t> key = {static_cast<std::int64_t>(worker), value, static_cast<std::int64_t>(phase)};
+    for (const tdl::Interval& interval : region) {
+      key.push_back(interval.begin);
+      key.push_back(interval.end);
+    }
+    const auto [entry, is_new] = last_use_.try_emplace(std::move(key), node);
+    const bool kept = !is_new && node - entry->second <= kKeptPlaces;
+    entry->second = node;
+    return kept;
   }
-  return whole;
-}
+
+ private:
+  std::map<std::vector<std::int64_t>, graph::NodeId> last_use_;
+};
 
 // By node: a number shared by nodes that cost the same, because signature, cuts and layouts are the same.
 std::vector<int> equal_nodes(const graph::Program& program, const Plan& plan, const std::vector<bool>& used) {
@@ -130,6 +191,40 @@ std::vector<int> equal_nodes(const graph::Program& program, const Plan& plan, co
   return equal;
 }
 
+Traffic empty_traffic(const graph::Program& program, const Plan& plan) {
+  Traffic traffic;
+  traffic.nodes.resize(program.nodes.size());
+  traffic.level_bytes.assign(plan.levels.size(), 0);
+  traffic.worker_bytes.assign(static_cast<std::size_t>(plan.workers()), 0);
+  return traffic;
+}
+
+void add_node(Traffic& traffic, const graph::Program& program, graph::NodeId id, const NodeBytes& bytes, Kept& kept) {
+  NodeTraffic& node = traffic.nodes[static_cast<std::size_t>(id)];
+  const auto add = [&](std::int64_t& total, const LevelBytes& received, std::size_t worker) {
+    for (std::size_t level = 0; level < received.size(); ++level) {
+      traffic.level_bytes[level] += received[level];
+    }
+    traffic.worker_bytes[worker] += sum(received);
+    total += sum(received);
+  };
+  const std::vector<graph::ValueId> values = graph::values_read(program.node(id));
+  for (std::size_t operand = 0; operand < values.size(); ++operand) {
+    std::int64_t& total = node.operands.emplace_back(0);
+    for (std::size_t worker = 0; worker < bytes.operands[operand].size(); ++worker) {
+      const LevelBytes& received = bytes.operands[operand][worker];
+      if (!received.empty() &&
+          !kept.has(worker, values[operand], program.node(id).phase, bytes.regions[operand][worker], id)) {
+        add(total, received, worker);
+      }
+    }
+  }
+  for (const std::vector<LevelBytes>& result : bytes.results) {
+    std::int64_t& total = node.results.emplace_back(0);
+    for (std::size_t worker = 0; worker < result.size(); ++worker) add(total, result[worker], worker);
+  }
+}
+
 }  // namespace
 
 std::int64_t NodeTraffic::total() const {
@@ -140,45 +235,28 @@ std::int64_t NodeTraffic::total() const {
 NodeTraffic node_traffic(const graph::Program& program, graph::NodeId node, const tdl::NodeSemantics& semantics,
                          const Plan& plan) {
   const std::vector<bool> used = values_in_use(program);
-  const NodeBytes bytes = Account(program, plan, plan.levels.size(), used).of(node, semantics);
-  return {rounded(bytes.operands), rounded(bytes.results)};
+  Traffic traffic = empty_traffic(program, plan);
+  Kept kept;
+  add_node(traffic, program, node, Account(program, plan, used).of(node, semantics), kept);
+  return traffic.nodes[static_cast<std::size_t>(node)];
 }
 
 Traffic plan_traffic(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics,
                      const Plan& plan) {
-  Traffic traffic;
-  traffic.nodes.resize(program.nodes.size());
-  for (std::size_t id = 0; id < program.nodes.size(); ++id) {
-    traffic.nodes[id].operands.assign(graph::values_read(program.nodes[id]).size(), 0);
-    traffic.nodes[id].results.assign(program.nodes[id].outputs.size(), 0);
-  }
   const std::vector<bool> used = values_in_use(program);
   const std::vector<int> equal = equal_nodes(program, plan, used);
-  double outer = 0;  // bytes between the groups of the levels before
-  std::vector<double> workers(1, 0.0);
-  for (std::size_t depth = 1; depth <= plan.levels.size(); ++depth) {
-    Account account(program, plan, depth, used);
-    workers.assign(static_cast<std::size_t>(worker_count(std::span(plan.levels).first(depth))), 0.0);
-    std::vector<NodeBytes> distinct;
-    for (std::size_t id = 0; id < program.nodes.size(); ++id) {
-      const auto number = static_cast<std::size_t>(equal[id]);
-      if (number == distinct.size()) {
-        distinct.push_back(account.of(static_cast<graph::NodeId>(id), semantics[id]));
-      }
-      const NodeBytes& bytes = distinct[number];
-      for (std::size_t worker = 0; worker < workers.size(); ++worker) {
-        workers[worker] += bytes.workers[worker];
-      }
-      if (depth == plan.levels.size()) {
-        traffic.nodes[id] = {rounded(bytes.operands), rounded(bytes.results)};
-      }
+  Traffic traffic = empty_traffic(program, plan);
+  Account account(program, plan, used);
+  Kept kept;
+  std::vector<NodeBytes> distinct;
+  for (std::size_t id = 0; id < program.nodes.size(); ++id) {
+    const auto number = static_cast<std::size_t>(equal[id]);
+    if (number == distinct.size()) {
+      distinct.push_back(account.of(static_cast<graph::NodeId>(id), semantics[id]));
     }
-    const double all = std::accumulate(workers.begin(), workers.end(), 0.0);
-    traffic.level_bytes.push_back(std::llround(all - outer));
-    outer = all;
+    add_node(traffic, program, static_cast<graph::NodeId>(id), distinct[number], kept);
   }
-  traffic.worker_bytes = rounded(workers);
-  traffic.total = std::llround(outer);
+  traffic.total = sum(traffic.level_bytes);
   return traffic;
 }
 

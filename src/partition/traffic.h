@@ -1,9 +1,9 @@
-// What a cut costs in bytes, exactly as the regions say (Tofu, EuroSys 2019, section 5).
+// What a plan moves, to the byte as lowering does it (Tofu, EuroSys 2019, section 5).
 //
-// Bytes are those that a worker receives. An operand costs the part of the region it needs that it does not own. A
-// result costs each owner the part it owns and did not make; where parts are summed every owner needs all partial
-// results of its rectangle but its own; with several owners of one rectangle the cheaper of "each gathers all" and
-// "each reduces a share and they exchange shares" counts.
+// Bytes are those that a worker receives. An operand costs the part of the region it needs that it does not own; a
+// region that an operator of the same phase fetched at most kKeptPlaces before is there already. A result costs each
+// owner the part it owns and did not make; where parts are summed every owner needs all partial results of its
+// rectangle but its own, or of its share, and then the other owners' shares (shares_of, holders.h).
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct NodeTraffic {
   std::int64_t total() const;
 };
 
-// Operands of a list or duplicates that need the same region of the same value count once.
+// Of a node by itself: what it reads was not fetched before. The least that a search can add up node by node.
 NodeTraffic node_traffic(const graph::Program& program, graph::NodeId node, const tdl::NodeSemantics& semantics,
                          const Plan& plan);
 
 struct Traffic {
   std::vector<NodeTraffic> nodes;          // by node
-  std::vector<std::int64_t> level_bytes;   // by level: what crosses between that level's groups
+  std::vector<std::int64_t> level_bytes;   // by level: what crosses between that level's groups, and no outer ones'
   std::vector<std::int64_t> worker_bytes;  // by worker: what it receives
   std::int64_t total = 0;
 };

@@ -374,8 +374,8 @@ void Analysis::check_overflow() {
   std::for_each(state_->results.begin(), state_->results.end(), check);
 }
 
-// An operand that no equation reads and that the local call leaves out, because it says a shape and nothing else, is
-// not needed.
+// An operand that no equation reads and that every local call that may be meant leaves out, because it says a shape and
+// nothing else, is not needed.
 void Analysis::find_needed() {
   const auto asks_for_part = [](const auto& self, const Expression& expression) -> bool {
     const bool local = expression.kind == Expression::Kind::kCall &&
@@ -384,17 +384,19 @@ void Analysis::find_needed() {
     return local || std::any_of(expression.children.begin(), expression.children.end(),
                                 [&](const Expression& child) { return self(self, child); });
   };
-  const LocalClause* chosen = nullptr;
+  std::vector<const LocalClause*> possible;  // conditions that ask for a part are not decided before there is one
+  bool one_holds = false;
   for (const LocalClause& clause : description_.locals) {
-    if (clause.condition && asks_for_part(asks_for_part, *clause.condition)) {
-      return;  // which clause is meant is not known before there is a part
+    const bool decided = !clause.condition || !asks_for_part(asks_for_part, *clause.condition);
+    one_holds = decided && (!clause.condition || binding_.holds(*clause.condition));
+    if (one_holds || !decided) {
+      possible.push_back(&clause);
     }
-    if (!clause.condition || binding_.holds(*clause.condition)) {
-      chosen = &clause;
+    if (one_holds) {
       break;
     }
   }
-  if (chosen == nullptr || binding_.failed()) {
+  if (!one_holds || binding_.failed()) {  // then it may be the operator's own call, with everything
     return;
   }
   for (std::size_t p = 0; p < description_.parameters.size(); ++p) {
@@ -404,7 +406,9 @@ void Analysis::find_needed() {
       return (named.kind == Expression::Kind::kAttribute || named.kind == Expression::Kind::kTensor) &&
              named.id == static_cast<int>(p);
     };
-    if (std::any_of(chosen->arguments.begin(), chosen->arguments.end(), names)) {
+    if (std::any_of(possible.begin(), possible.end(), [&](const LocalClause* clause) {
+          return std::any_of(clause->arguments.begin(), clause->arguments.end(), names);
+        })) {
       continue;
     }
     for (const TensorUse& use : binding_.tensors_of_parameter(static_cast<int>(p))) {

@@ -23,6 +23,10 @@ struct Variable {
 
 enum class Outcome : std::uint8_t { kConcatenate, kSum, kMax, kMin, kProduct, kReplicated };
 std::string_view outcome_name(Outcome outcome);  // "concatenate", "sum", ...
+// Whether parts along the variable give partial results, which are combined.
+constexpr bool is_reduction(Outcome outcome) {
+  return outcome != Outcome::kConcatenate && outcome != Outcome::kReplicated;
+}
 
 // Cutting one variable.
 struct Strategy {

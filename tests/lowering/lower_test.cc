@@ -90,11 +90,11 @@ TEST(Lower, PartsAreAddedInOneOrderOnEveryWorker) {
   for (std::size_t worker = 0; worker < 4; ++worker) {
     std::vector<std::string> parts;
     for (std::size_t part = 0; part < 4; ++part) {
-      parts.push_back(part == worker ? "dw/part" : "dw/part " + std::to_string(part));
+      parts.push_back(part == worker ? "loss/part" : "loss/part " + std::to_string(part));
     }
     const Program& program = four.workers[worker];
-    EXPECT_EQ(operands(program, node_of(program, "reduce dw")), parts);
-    EXPECT_EQ(std::get<std::string>(node_of(program, "reduce dw").args[1]), "sum");
+    EXPECT_EQ(operands(program, node_of(program, "reduce loss")), parts);
+    EXPECT_EQ(std::get<std::string>(node_of(program, "reduce loss").args[1]), "sum");
   }
 }
 
@@ -210,8 +210,8 @@ TEST(Lower, AWorkerWithoutAPartHasNoneOfItsNodes) {
   EXPECT_EQ(last.find("x"), graph::kNone);
   EXPECT_NE(last.find("w"), graph::kNone);
   EXPECT_EQ(count(last, "aten::mm"), 0);
-  EXPECT_EQ(operands(last, node_of(last, "reduce dw")).size(), 8u);
-  EXPECT_EQ(count(last, "tesser::send"), 0);
+  EXPECT_EQ(operands(last, node_of(last, "reduce dw/share")).size(), 8u);
+  EXPECT_EQ(count(last, "tesser::send"), 9);  // its share of that sum, to all others
   EXPECT_NE(last.loss, graph::kNone);  // every worker reports it
 }
 

@@ -143,7 +143,7 @@ TEST_F(Format, TopologiesAreRead) {
   ASSERT_TRUE(topology.has_value()) << topology.error().message;
   ASSERT_EQ(topology->links.size(), 2u);
   EXPECT_EQ(topology->links[0], (Link{"network", 4, 1.25e10, 5e-6}));
-  EXPECT_EQ(topology->links[1], (Link{"memory", 2, 10e9, 0}));
+  EXPECT_EQ(topology->links[1], (Link{"memory", 2, 5e9, 0}));
   EXPECT_EQ(topology->flops, 1e12);
   const std::pair<const char*, const char*> kWrong[] = {
       {R"({"links": [{"name": "a", "parts": 2}, {"name": "a", "parts": 2}]})", "links[1]: its name is that of another"},

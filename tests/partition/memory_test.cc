@@ -41,8 +41,7 @@ TEST_F(Memory, PartsOfTheBatchAndTheGradientsPartialSums) {
   EXPECT_EQ(program_.node(memory.peak_node).name, "dw");
   // Its own partial sum, those of the others to a quarter of 8 KiB (owners share the work), their sum, and the whole.
   const std::int64_t kShare = kWeight / kParts;
-  const bool is_shared = kWeight / 4 >= 4096;
-  const std::int64_t reduced = is_shared ? (kParts - 1) * kShare + kShare : (kParts - 1) * kWeight;
+  const std::int64_t reduced = (kParts - 1) * kShare + kShare;
   EXPECT_EQ(memory.peak_bytes,
             memory.state_bytes + kWeight + kWeight + reduced + kActivation / kParts + 64 /* the loss */);
   EXPECT_EQ(memory.at_rest_bytes, memory.state_bytes + kWeight + kActivation / kParts + 64);

@@ -112,6 +112,16 @@ std::int64_t least_traffic(const graph::Program& program, const std::vector<tdl:
   }
 }
 
+// What a plan moves when every node fetches what it needs anew.
+std::int64_t traffic_node_by_node(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics,
+                                  const Plan& plan) {
+  std::int64_t total = 0;
+  for (std::size_t id = 0; id < program.nodes.size(); ++id) {
+    total += node_traffic(program, static_cast<graph::NodeId>(id), semantics[id], plan).total();
+  }
+  return total;
+}
+
 TEST(Search, FindsTheOptimumOfRandomPrograms) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 150; ++trial) {
@@ -129,7 +139,7 @@ TEST(Search, FindsTheOptimumOfRandomPrograms) {
         if (!plan) {  // two or three parts are too many for every tensor
           continue;
         }
-        ASSERT_EQ(plan_traffic(program, semantics, *plan).total, least_traffic(program, semantics, workers, rules))
+        ASSERT_EQ(traffic_node_by_node(program, semantics, *plan), least_traffic(program, semantics, workers, rules))
             << "trial " << trial << ", " << workers << " workers, " << preset_name(preset);
       }
     }
@@ -242,6 +252,49 @@ TEST(Search, UnevenPartsOfViewsAreCutAlike) {
   const tdl::Region rows = owned_region(*plan, program, program.find("rows"), {0});
   EXPECT_EQ(rows[0], (tdl::Interval{0, 9}));
   EXPECT_EQ(plan_traffic(program, semantics, *plan).total, 2 * 4);  // the loss's two parts
+}
+
+// Each half of the workers, over the network from the other, has half of the batch; in a half each has a quarter.
+TEST(Traffic, OfASumOverTwoLevels) {
+  const graph::Program program = layer_step();
+  const std::vector<tdl::NodeSemantics> semantics = semantics_of(program);
+  Plan plan = replicated_plan(program, {2, 2});
+  const Plan flat = batch_plan(program, semantics, 4);
+  for (std::size_t value = 0; value < plan.layouts.size(); ++value) {
+    plan.layouts[value].assign(2, flat.layouts[value].front());
+  }
+  for (std::size_t node = 0; node < plan.nodes.size(); ++node) plan.nodes[node].assign(2, flat.nodes[node].front());
+  const Traffic traffic = plan_traffic(program, semantics, plan);
+  // Each of the four gets three parts of its share of dw, three shares, and three parts of the loss: one of three from
+  // its own half, two from the other.
+  constexpr std::int64_t kPart = (2 * 64 * 32 / 4 + 1) * 4;
+  EXPECT_EQ(traffic.total, 4 * 3 * kPart);
+  EXPECT_EQ(traffic.level_bytes, (std::vector<std::int64_t>{4 * 2 * kPart, 4 * kPart}));
+  EXPECT_EQ(traffic.worker_bytes, std::vector<std::int64_t>(4, 3 * kPart));
+  EXPECT_EQ(plan_traffic(program, semantics, flat).total, traffic.total);
+}
+
+// x is needed whole by two products of one phase and by one of another.
+TEST(Traffic, AFetchedRegionIsThereForTheNextOperator) {
+  const graph::Program program = parsed(
+      step_text(R"({"name":"x","role":"batch","dtype":"float32","shape":[4,6]})",
+                R"({"name":"relu","op":"aten::relu","args":["%x"],"out":[["y","float32",[4,6]]],"phase":"forward"},
+{"name":"abs","op":"aten::abs","args":["%x"],"out":[["z","float32",[4,6]]],"phase":"forward"},
+{"name":"neg","op":"aten::neg","args":["%x"],"out":[["u","float32",[4,6]]],"phase":"backward"},
+{"name":"one","op":"aten::add.Tensor","args":["%y","%z"],"out":[["v","float32",[4,6]]],"phase":"backward"},
+{"name":"two","op":"aten::add.Tensor","args":["%v","%u"],"out":[["w","float32",[4,6]]],"phase":"backward"},
+{"name":"sum","op":"aten::sum","args":["%w"],"out":[["loss","float32",[]]],"phase":"backward"})",
+                R"({"role":"loss","value":"%loss"})"));
+  const std::vector<tdl::NodeSemantics> semantics = semantics_of(program);
+  Plan plan = replicated_plan(program, {2});
+  plan.layouts[static_cast<std::size_t>(program.find("x"))][0].axis = 0;
+  const Traffic traffic = plan_traffic(program, semantics, plan);
+  constexpr std::int64_t kHalves = 2 * 2 * 6 * 4;
+  EXPECT_EQ(traffic.nodes[0].operands, std::vector<std::int64_t>{kHalves});
+  EXPECT_EQ(traffic.nodes[1].operands, std::vector<std::int64_t>{0});
+  EXPECT_EQ(traffic.nodes[2].operands, std::vector<std::int64_t>{kHalves});
+  EXPECT_EQ(traffic.total, 2 * kHalves);
+  EXPECT_EQ(node_traffic(program, 1, semantics[1], plan).total(), kHalves);
 }
 
 // What the paper's section 5 counts for a matrix product x[4, 6] w[6, 8] in two parts, in elements.

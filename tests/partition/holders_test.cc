@@ -1,4 +1,4 @@
-#include "lowering/holders.h"
+#include "partition/holders.h"
 
 #include <set>
 #include <string>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tesser::lowering {
+namespace tesser::partition {
 namespace {
 
 using tdl::Region;
@@ -15,7 +15,7 @@ using testing::ElementsAre;
 const Region kNothing = {{0, 0}, {0, 0}};
 
 Distances distances(std::vector<int> parts) {
-  std::vector<partition::Level> levels;
+  std::vector<Level> levels;
   for (const int part : parts) levels.push_back({part, ""});
   return Distances(levels);
 }
@@ -77,10 +77,27 @@ TEST(Holders, AScalarIsOneElement) {
   EXPECT_THAT(texts(cover({}, {nothing, {}}, 0, distances({2}))), ElementsAre("1 []"));
 }
 
+// Rows cut at the outer level, two owners of each half; four parts to add.
+TEST(Holders, OwnersOfALargeSumOfManyPartsAddAShareEach) {
+  const std::vector<Level> levels = {{2, ""}, {2, ""}};
+  const std::vector<Cut> cuts = {{0, 1}, {}};
+  const std::vector<Region> halves = {
+      {{0, 90}, {0, 100}}, {{0, 90}, {0, 100}}, {{90, 180}, {0, 100}}, {{90, 180}, {0, 100}}};
+  const std::vector<Region> shares = {
+      {{0, 90}, {0, 50}}, {{0, 90}, {50, 100}}, {{90, 180}, {0, 50}}, {{90, 180}, {50, 100}}};
+  EXPECT_EQ(shares_of(halves, cuts, levels, 4), shares);
+  EXPECT_EQ(shares_of(halves, cuts, levels, 2), halves);  // two parts: a share and its exchange move as much
+  const std::vector<Region> small = {
+      {{0, 10}, {0, 100}}, {{0, 10}, {0, 100}}, {{10, 20}, {0, 100}}, {{10, 20}, {0, 100}}};
+  EXPECT_EQ(shares_of(small, cuts, levels, 4), small);
+  const std::vector<Cut> all_cut = {{0, 1}, {1, 1}};
+  EXPECT_EQ(shares_of(shares, all_cut, levels, 4), shares);  // nobody else owns them
+}
+
 TEST(HoldersDeathTest, WhatNobodyHasIsAFault) {
   const std::vector<Region> held = {{{0, 3}, {0, 4}}, kNothing};
   EXPECT_DEATH(cover({{0, 4}, {0, 4}}, held, 1, distances({2})), "cover \\[0:4, 0:4\\] once");
 }
 
 }  // namespace
-}  // namespace tesser::lowering
+}  // namespace tesser::partition
