@@ -142,7 +142,7 @@ TEST_F(Format, TopologiesAreRead) {
   const Result<Topology> topology = read_topology(file);
   ASSERT_TRUE(topology.has_value()) << topology.error().message;
   ASSERT_EQ(topology->links.size(), 2u);
-  EXPECT_EQ(topology->links[0], (Link{"network", 4, 1.25e10, 5e-6}));
+  EXPECT_EQ(topology->links[0], (Link{"network", 4, 1.25e10, 10e-6}));
   EXPECT_EQ(topology->links[1], (Link{"memory", 2, 5e9, 0}));
   EXPECT_EQ(topology->flops, 1e12);
   const std::pair<const char*, const char*> kWrong[] = {
