@@ -19,6 +19,7 @@ void add_capture(CLI::App& app, Action& action);
 void add_evaluate(CLI::App& app, Action& action);
 void add_export(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
+void add_hub(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_lower(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);

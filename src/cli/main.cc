@@ -45,6 +45,7 @@ int run(int count, char** words) {
   add_tdl(app, action);
   add_transport(app, action);
   add_worker(app, action);
+  add_hub(app, action);
 
   if (count < 2) {
     fmt::print("{}", app.help());

@@ -1,0 +1,100 @@
+// `tesser hub serve`: a parameter hub.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "cli/amount_text.h"
+#include "cli/commands.h"
+#include "cli/stop_signal.h"
+#include "hub/hub.h"
+
+namespace tesser::cli {
+namespace {
+
+constexpr const char* kTokenVariable = "TESSER_HUB_TOKEN";
+
+constexpr const char* kExamples = R"(
+Examples:
+  tesser hub serve                                       for workers on this machine
+  tesser hub serve --listen 10.0.0.1:7700 --cores 0-7    for a rack; one core of the hub on each of these processors
+  tesser hub serve --job-memory 8GiB --job-bandwidth 2GiB
+
+Workers are PyTorch scripts (docs/hub_pytorch.md) or programs with the C++ client. Each job is isolated by the nonce
+that its workers know. With TESSER_HUB_TOKEN in the environment every request must carry it. The hub's figures, by job,
+are at /metrics as Prometheus reads them. Ctrl-C ends it.)";
+
+struct Options {
+  hub::HubOptions hub;
+  std::string job_memory;
+  std::string job_bandwidth;
+};
+
+void log_line(const std::string& line) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  fmt::print(stderr, "{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line);
+}
+
+// 0 where none was given.
+Result<std::int64_t> limit_of(const std::string& text, const char* option) {
+  if (text.empty()) {
+    return 0;
+  }
+  const auto bytes = bytes_from_text(text);
+  if (!bytes || *bytes == 0) {
+    return invalid_input(fmt::format("{} {}: expected a size such as 12GiB, 500MB or 800000000", option, text));
+  }
+  return *bytes;
+}
+
+Result<int> serve(Options options) {
+  const auto& stopped = stop_on_signal();
+  TESSER_ASSIGN_OR_RETURN(const std::int64_t memory, limit_of(options.job_memory, "--job-memory"));
+  TESSER_ASSIGN_OR_RETURN(const std::int64_t bandwidth, limit_of(options.job_bandwidth, "--job-bandwidth"));
+  options.hub.job_memory = static_cast<std::uint64_t>(memory);
+  options.hub.job_bandwidth = static_cast<double>(bandwidth);
+  if (const char* token = std::getenv(kTokenVariable)) {
+    options.hub.token = token;
+  }
+  options.hub.log = log_line;
+  TESSER_ASSIGN_OR_RETURN(const auto hub, hub::Hub::open(options.hub));
+  fmt::print("hub at {}\n{}", hub->url(), hub->describe());
+  std::fflush(stdout);
+  while (!stopped.load()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_hub(CLI::App& app, Action& action) {
+  CLI::App* hub = app.add_subcommand("hub", "Exchange replicas' gradients: a parameter hub");
+  hub->require_subcommand(1);
+  CLI::App* command = hub->add_subcommand("serve", "Be a hub until ended");
+  const auto options = std::make_shared<Options>();
+  options->hub.listen = "127.0.0.1:7700";
+  command->add_option("--listen", options->hub.listen, "HOST:PORT for requests (port 0: the system chooses)")
+      ->capture_default_str();
+  command->add_option("--cores", options->hub.processors,
+                      "Processors for the hub's cores, one each: 0-3,8 (one for each hardware core)");
+  command->add_flag("!--no-pin", options->hub.pins, "Let the system place the cores' threads");
+  command->add_option("--job-memory", options->job_memory, "Memory that one job may take here: 8GiB");
+  command->add_option("--job-bandwidth", options->job_bandwidth,
+                      "Bytes of gradients and weights a second that one job may move: 2GiB");
+  command->add_flag("--network", options->hub.through_network,
+                    "Reach workers by RDMA or TCP even on this machine, never through shared memory");
+  command->footer(kExamples);
+  command->callback([options, &action] { action = [options] { return serve(*options); }; });
+}
+
+}  // namespace tesser::cli

@@ -1,0 +1,92 @@
+#include "hub/chunk_map.h"
+
+#include <algorithm>
+#include <numeric>
+#include <queue>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "hub/wire.h"
+
+namespace tesser::hub {
+namespace {
+
+constexpr std::int64_t kAlignment = 16;  // elements: 64 bytes of float32
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
+
+// The owner with the least elements comes first; of equals the first.
+struct Owner {
+  std::int64_t elements = 0;
+  std::uint32_t core = 0;
+  std::uint32_t hub = 0;
+
+  bool operator>(const Owner& other) const {
+    return std::tie(elements, core, hub) > std::tie(other.elements, other.core, other.hub);
+  }
+};
+
+void assign_owners(ChunkMap& map, const std::vector<int>& cores) {
+  std::priority_queue<Owner, std::vector<Owner>, std::greater<>> owners;
+  for (std::uint32_t hub = 0; hub < cores.size(); ++hub) {
+    map.loads.emplace_back(static_cast<std::size_t>(cores[hub]));
+    for (std::uint32_t core = 0; core < map.loads.back().size(); ++core) {
+      owners.push({0, core, hub});
+    }
+  }
+  std::vector<std::uint32_t> order(map.chunks.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t left, std::uint32_t right) {
+    return map.chunks[left].elements > map.chunks[right].elements;
+  });
+  for (const std::uint32_t index : order) {
+    Owner owner = owners.top();
+    owners.pop();
+    Chunk& chunk = map.chunks[index];
+    chunk.hub = owner.hub;
+    chunk.core = owner.core;
+    ChunkMap::Load& load = map.loads[owner.hub][owner.core];
+    ++load.chunks;
+    load.elements += chunk.elements;
+    owner.elements += chunk.elements;
+    owners.push(owner);
+  }
+}
+
+}  // namespace
+
+Result<ChunkMap> map_chunks(const JobSettings& settings, const std::vector<int>& cores) {
+  ChunkMap map;
+  const std::int64_t longest = settings.chunk_bytes / static_cast<std::int64_t>(sizeof(float));
+  for (std::uint32_t key = 0; key < settings.keys.size(); ++key) {
+    map.key_begin.push_back(map.elements);
+    map.first_chunk.push_back(static_cast<std::uint32_t>(map.chunks.size()));
+    const std::int64_t elements = settings.keys[key].elements;
+    if (elements / longest >= kMostChunks - static_cast<std::int64_t>(map.chunks.size())) {
+      return invalid_input(fmt::format("the model has more than {} chunks of {} bytes; ask for larger chunks",
+                                       kMostChunks, settings.chunk_bytes));
+    }
+    for (std::int64_t begin = 0; begin < elements; begin += longest) {
+      map.chunks.push_back({key, map.elements + begin, std::min(longest, elements - begin), 0, 0});
+    }
+    map.elements += aligned(elements);
+  }
+  map.first_chunk.push_back(static_cast<std::uint32_t>(map.chunks.size()));
+  assign_owners(map, cores);
+  return map;
+}
+
+std::string print(const ChunkMap& map) {
+  std::string text = fmt::format("{:>4} {:>5} {:>8} {:>12}\n", "hub", "core", "chunks", "bytes");
+  for (std::size_t hub = 0; hub < map.loads.size(); ++hub) {
+    for (std::size_t core = 0; core < map.loads[hub].size(); ++core) {
+      const ChunkMap::Load& load = map.loads[hub][core];
+      text += fmt::format("{:>4} {:>5} {:>8} {:>12}\n", hub, core, load.chunks,
+                          load.elements * static_cast<std::int64_t>(sizeof(float)));
+    }
+  }
+  return text;
+}
+
+}  // namespace tesser::hub

@@ -1,0 +1,257 @@
+#include "hub/hub.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/json_members.h"
+#include "control/control_http.h"
+#include "hub/job.h"
+#include "hub/metrics.h"
+#include "hub/topology.h"
+
+namespace tesser::hub {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Requests are short; a worker that waits asks again and again.
+constexpr int kRequestThreads = 64;
+// A job that is over gives its memory back after this, when its workers have seen why.
+constexpr std::chrono::seconds kOverKept{5};
+constexpr std::chrono::milliseconds kReaping{200};
+constexpr std::size_t kMostFinished = 1000;
+constexpr std::size_t kLongestName = 200;
+constexpr std::size_t kShortestNonce = 8;
+
+class HubServer final : public Hub {
+ public:
+  HubServer(HubOptions options, std::vector<Processor> processors)
+      : options_(std::move(options)), processors_(std::move(processors)) {
+    place_.host = options_.listen.substr(0, options_.listen.rfind(':'));
+    for (const Processor& each : processors_) {
+      place_.processors.push_back(options_.pins ? each.number : -1);
+    }
+    place_.through_network = options_.through_network;
+    place_.log = options_.log;
+  }
+
+  ~HubServer() override {
+    server_.reset();
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    stopped_.notify_all();
+    if (reaper_.joinable()) {
+      reaper_.join();
+    }
+  }
+
+  Result<void> serve() {
+    control::ControlServerOptions options;
+    options.what = "hub";
+    options.get = [this](const std::string& path, const std::string&) { return show(path); };
+    options.needs_token = [](const std::string& path) { return path != "/metrics"; };
+    TESSER_ASSIGN_OR_RETURN(server_,
+                            control::ControlServer::open(
+                                options_.listen, options_.token, kRequestThreads,
+                                [this](const std::string& path, const std::string& body) { return answer(path, body); },
+                                std::move(options)));
+    reaper_ = std::thread([this] { reap(); });
+    return {};
+  }
+
+  std::string url() const override { return fmt::format("http://{}:{}", place_.host, server_->port()); }
+
+  std::string describe() const override {
+    std::string text = fmt::format("{:>4} {:>9} {:>6}\n", "core", "processor", "socket");
+    for (std::size_t core = 0; core < processors_.size(); ++core) {
+      text += fmt::format("{:>4} {:>9} {:>6}\n", core, options_.pins ? std::to_string(processors_[core].number) : "any",
+                          processors_[core].socket);
+    }
+    return text;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Job> job;
+    std::optional<Clock::time_point> over_since;
+  };
+
+  Result<std::string> show(const std::string& path) {
+    if (path == "/metrics") {
+      return metrics();
+    }
+    if (path == "/v1/hub") {
+      return JsonMembers().add("cores", static_cast<std::int64_t>(processors_.size())).object();
+    }
+    return not_found(fmt::format("a hub has no {}", path));
+  }
+
+  Result<std::string> answer(const std::string& path, const std::string& body) {
+    if (path == "/v1/jobs/join") {
+      TESSER_ASSIGN_OR_RETURN(const JoinRequest request, read_join_request(body));
+      TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, job_to_join(request));
+      TESSER_ASSIGN_OR_RETURN(const JoinAnswer joined, job->join(request));
+      return to_json(joined);
+    }
+    TESSER_ASSIGN_OR_RETURN(const WorkerRequest request, read_worker_request(body));
+    if (path == "/v1/jobs/status") {
+      return status(request);
+    }
+    TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, job_of(request));
+    if (path == "/v1/jobs/connected") {
+      return job->connected(request).map([](const ConnectedAnswer& each) { return to_json(each); });
+    }
+    if (path == "/v1/jobs/start") {
+      return job->start(request).map([](const StartAnswer& each) { return to_json(each); });
+    }
+    if (path == "/v1/jobs/leave") {
+      TESSER_RETURN_IF_ERROR(job->leave(request));
+      return std::string("{}");
+    }
+    return not_found(fmt::format("a hub has no {}", path));
+  }
+
+  tl::unexpected<Error> refuse(const std::string& name, const std::string& why) {
+    ++refused_;
+    options_.log(fmt::format("refused a request for job {}: {}", name, why));
+    return invalid_input(fmt::format("job {}: {}", name, why));
+  }
+
+  Result<std::shared_ptr<Job>> job_to_join(const JoinRequest& request) {
+    const std::lock_guard lock(mutex_);
+    if (request.job.empty() || request.job.size() > kLongestName || request.nonce.size() < kShortestNonce) {
+      return refuse(
+          request.job.substr(0, kLongestName),
+          fmt::format("a job's name has 1 to {} bytes, and its nonce {} or more", kLongestName, kShortestNonce));
+    }
+    if (const auto found = jobs_.find(request.job); found != jobs_.end() && !found->second.job->is_over()) {
+      if (!found->second.job->has_nonce(request.nonce)) {
+        return refuse(request.job, "another job of this name runs, whose nonce this is not");
+      }
+      return found->second.job;
+    }
+    JobPlace place = place_;
+    if (options_.job_bandwidth > 0) {
+      place.rate_limit = std::make_shared<RateLimit>(options_.job_bandwidth);
+    }
+    if (options_.job_memory != 0) {
+      TESSER_RETURN_IF_ERROR(check(request.settings));
+      TESSER_ASSIGN_OR_RETURN(const std::uint64_t bytes, Job::memory_bytes(request.settings, request.cores));
+      if (bytes > options_.job_memory) {
+        return refuse(request.job, fmt::format("it takes {} bytes for weights and optimizer state, and one job may "
+                                               "have {}",
+                                               bytes, options_.job_memory));
+      }
+    }
+    TESSER_ASSIGN_OR_RETURN(std::shared_ptr<Job> job, Job::open(place, request));
+    jobs_[request.job] = {job, std::nullopt};
+    finished_.erase(request.job);
+    options_.log(fmt::format("job {}: {} workers, {} tensors\n{}", request.job, request.settings.replicas,
+                             request.settings.keys.size(), job->mapping()));
+    return job;
+  }
+
+  Result<std::shared_ptr<Job>> job_of(const WorkerRequest& request) {
+    const std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(request.job);
+    if (found == jobs_.end() || !found->second.job->has_nonce(request.nonce)) {
+      return refuse(request.job.substr(0, kLongestName), "there is none of this name and nonce");
+    }
+    return found->second.job;
+  }
+
+  Result<std::string> status(const WorkerRequest& request) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = finished_.find(request.job);
+      if (found != finished_.end() && found->second.nonce == request.nonce) {
+        return to_json(found->second.status);
+      }
+    }
+    TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, job_of(request));
+    return to_json(job->status());
+  }
+
+  std::string metrics() {
+    std::vector<std::shared_ptr<Job>> jobs;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [name, entry] : jobs_) {
+        jobs.push_back(entry.job);
+      }
+    }
+    std::vector<JobFigures> figures;
+    for (const auto& job : jobs) {
+      figures.push_back(job->figures());
+    }
+    return metrics_text(figures, refused_.load());
+  }
+
+  void reap() {
+    std::unique_lock lock(mutex_);
+    while (!stopped_.wait_for(lock, kReaping, [this] { return stops_; })) {
+      std::vector<std::shared_ptr<Job>> gone;
+      for (auto entry = jobs_.begin(); entry != jobs_.end();) {
+        Entry& each = entry->second;
+        if (!each.over_since && each.job->is_over()) {
+          each.over_since = Clock::now();
+        }
+        if (each.over_since && Clock::now() - *each.over_since > kOverKept) {
+          if (finished_.size() >= kMostFinished) {
+            finished_.erase(finished_.begin());
+          }
+          finished_[entry->first] = {each.job->nonce(), each.job->status()};
+          gone.push_back(std::move(each.job));
+          entry = jobs_.erase(entry);
+        } else {
+          ++entry;
+        }
+      }
+      lock.unlock();
+      gone.clear();  // ends threads, which takes a moment
+      lock.lock();
+    }
+    lock.unlock();
+    jobs_.clear();
+  }
+
+  struct Finished {
+    std::string nonce;
+    JobStatus status;
+  };
+
+  const HubOptions options_;
+  const std::vector<Processor> processors_;
+  JobPlace place_;
+  std::mutex mutex_;  // what follows
+  std::map<std::string, Entry> jobs_;
+  std::map<std::string, Finished> finished_;
+  bool stops_ = false;
+  std::atomic<std::uint64_t> refused_{0};
+  std::condition_variable stopped_;
+  std::thread reaper_;
+  std::unique_ptr<control::ControlServer> server_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Hub>> Hub::open(HubOptions options) {
+  TESSER_ASSIGN_OR_RETURN(std::vector<Processor> processors, choose_processors(options.processors));
+  auto hub = std::make_unique<HubServer>(std::move(options), std::move(processors));
+  TESSER_RETURN_IF_ERROR(hub->serve());
+  return hub;
+}
+
+}  // namespace tesser::hub

@@ -1,0 +1,37 @@
+// A parameter hub: a server that takes gradients of many jobs in, each job isolated from the others, and gives weights
+// out (docs/hub.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tesser::hub {
+
+struct HubOptions {
+  std::string listen = "127.0.0.1:0";  // for requests; transport listens on ports of the same address
+  std::string token;                   // every request must carry it; empty: none is needed
+  std::string processors;              // "0-3,8": one core of the hub on each; empty: one for each hardware core
+  bool pins = true;                    // else the cores run wherever the system puts them
+  std::uint64_t job_memory = 0;        // bytes that one job may take here; 0: no limit
+  double job_bandwidth = 0;            // bytes of gradients and weights a second of one job; 0: no limit
+  bool through_network = false;        // never shared memory, for tests
+  std::function<void(const std::string&)> log = [](const std::string&) {};  // a line an event; any thread
+};
+
+class Hub {
+ public:
+  static Result<std::unique_ptr<Hub>> open(HubOptions options);
+  virtual ~Hub() = default;  // ends all jobs
+
+  // "http://HOST:PORT"
+  virtual std::string url() const = 0;
+  // For people: the processors of its cores.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace tesser::hub

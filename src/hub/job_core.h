@@ -1,0 +1,177 @@
+// One core's share of a job at a hub: it owns its chunks from end to end, from the arrival of gradients over sum and
+// update to the new weights at every worker ("tall aggregation", Parameter Hub, section 3.2.2). Internal to this
+// folder.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hub/chunk_map.h"
+#include "hub/clipping.h"
+#include "hub/job_settings.h"
+#include "hub/rate_limit.h"
+#include "hub/update.h"
+#include "hub/wire.h"
+#include "transport/completion.h"
+#include "transport/device.h"
+#include "transport/notification_queue.h"
+
+namespace tesser::hub {
+
+// A worker as a hub reaches it. Does not change while cores use it.
+struct WorkerEnd {
+  std::int64_t rank = 0;
+  std::shared_ptr<transport::Channel> channel;
+  std::shared_ptr<const transport::RemoteRegion> memory;  // the worker's
+  std::shared_ptr<transport::MemoryRegion> inbox;         // here; null where the worker's memory is mapped
+  bool shares_weights = false;                            // reads the hub's own: nothing is written to it
+
+  const std::byte* gradients(const WorkerMemory& layout) const {
+    return inbox != nullptr ? inbox->data() : memory->mapped() + layout.gradients;
+  }
+};
+
+// One core's way to one worker.
+struct Link {
+  std::shared_ptr<const WorkerEnd> worker;
+  transport::NotificationReader pushes;
+  transport::NotificationWriter pulls;
+};
+
+// What has been done, for metrics. Any thread reads.
+struct CoreCounters {
+  std::atomic<std::uint64_t> updates{0};         // of chunks
+  std::atomic<std::uint64_t> gradient_bytes{0};  // taken in
+  std::atomic<std::uint64_t> weight_bytes{0};    // given out: a share for each worker, also where they are shared
+};
+
+// What the cores of one job share.
+struct JobContext {
+  JobContext(JobSettings job_settings, ChunkMap chunk_map, std::uint32_t this_hub)
+      : settings(std::move(job_settings)),
+        map(std::move(chunk_map)),
+        worker_memory(map, settings),
+        inbox(map, settings, static_cast<int>(map.loads[this_hub].size())),
+        hub(this_hub) {}
+
+  const JobSettings settings;
+  const ChunkMap map;
+  const WorkerMemory worker_memory;
+  const Inbox inbox;
+  const std::uint32_t hub;
+  transport::Device* device = nullptr;
+  float* weights = nullptr;                         // of all tensors
+  std::shared_ptr<transport::MemoryRegion> region;  // holds weights (unless they live at another hub) and state
+  std::array<float*, kMostStateTensors> state{};    // each in the layout of the weights; null where none has it
+  std::unique_ptr<Clipping> clipping;               // null without
+  // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
+  std::function<void(double squares)> combine;
+  std::shared_ptr<RateLimit> rate_limit;  // of the tenant; null without
+  // Of the hub's first core: a look at what other hubs send (true when something has come), and a cheap one whether
+  // there is anything.
+  std::function<bool()> take_from_hubs;
+  std::function<bool()> hubs_have_news;
+  // A core has lost a worker, or found that it does not keep to the protocol. Called on the core's thread; quick.
+  std::function<void(const WorkerEnd& worker, const std::string& reason)> lost;
+  // Replicas disagree, or another error that ends the job. Likewise.
+  std::function<void(const std::string& reason)> broken;
+};
+
+class JobCore {
+ public:
+  JobCore(JobContext& context, std::uint32_t core);
+
+  // The body of the core's thread, until stop().
+  void run();
+  void stop();
+
+  // From the control thread. Taken up by the core's thread soon.
+  void attach(Link link);
+  // Takes what had arrived from the worker and forgets it; returns, once that is done, how many steps it has committed.
+  std::int64_t detach(std::int64_t rank);
+  // A lost worker had committed so many steps. What it gave for later steps is forgotten. The job goes on without it,
+  // or else waits for it.
+  void settle(std::int64_t rank, std::int64_t commits, bool without);
+  // The worker is done. Another that goes on to a further step would wait for it for ever, which breaks the job.
+  void leave(std::int64_t rank);
+  // The step that every chunk has reached.
+  std::int64_t settled_step();
+
+  const CoreCounters& counters() const { return counters_; }
+
+ private:
+  struct ChunkState {
+    std::uint64_t given = 0;   // ranks, as bits
+    std::uint64_t none = 0;    // those that have no gradient in this step
+    std::uint32_t merged = 0;  // ranks below this one are in the merge buffer
+    bool is_queued = false;    // for merging ahead
+    bool is_summed = false;    // into the merge buffer, for clipping
+    std::int64_t step = 0;
+    std::int64_t updates = 0;
+  };
+  struct Peer {
+    std::optional<Link> link;
+    bool is_lost = false;
+    bool has_left = false;
+    std::int64_t commits = 0;
+    transport::Completion sent;
+  };
+
+  bool take_arrivals();
+  bool take_arrivals_of(std::int64_t rank);
+  void take(std::int64_t rank, std::uint32_t number);
+  void take_commit(std::int64_t rank);
+  void take_chunk(std::int64_t rank, std::uint32_t chunk, bool none);
+  bool agrees_with_others(std::int64_t rank, std::int64_t step);
+  void lose(std::int64_t rank, const std::string& reason);
+  void run_commands();
+  template <typename Function>
+  void command(Function function);  // runs it on the core's thread and waits for it
+
+  bool is_complete(const ChunkState& state) const { return (state.given & required_) == required_; }
+  void consider(std::uint32_t chunk);
+  void update_committed();
+  bool work();
+  bool merge_ahead();
+  void finish(std::uint32_t chunk);
+  void sum_for_clipping(std::uint32_t chunk);
+  void update(std::uint32_t chunk, float scale);
+  void give_weights(std::uint32_t chunk, bool changed);
+  std::vector<const void*>& sources_of(std::uint32_t chunk, std::uint32_t from, std::uint32_t until);
+  static bool holds_sum(const ChunkState& state);  // whether the merge buffer has one
+  float* merge_buffer(std::uint32_t chunk);
+
+  JobContext& context_;
+  const std::uint32_t core_;
+  const WireElement element_;
+  std::vector<std::uint32_t> own_;         // chunks of this core
+  std::vector<std::int64_t> merge_begin_;  // of each chunk in merge_
+  std::vector<float> merge_;
+  std::vector<ChunkState> states_;  // by chunk; only those of this core are used
+  std::vector<Peer> peers_;         // by rank
+  std::uint64_t required_ = 0;      // ranks whose gradients an update needs
+  std::int64_t committed_ = 0;      // steps that all of them have committed
+  std::vector<Hyperparameters> numbers_[kStepSlots];
+
+  std::vector<std::uint32_t> ready_;      // complete and committed
+  std::vector<std::uint32_t> waiting_;    // complete, for the commit
+  std::vector<std::uint32_t> mergeable_;  // worth merging ahead
+  std::size_t summed_ = 0;                // chunks of this core, for clipping
+  std::vector<const void*> sources_;
+  CoreCounters counters_;
+
+  std::atomic<bool> stops_{false};
+  std::atomic<bool> has_commands_{false};
+  std::mutex mutex_;
+  std::vector<std::function<void()>> commands_;
+};
+
+}  // namespace tesser::hub

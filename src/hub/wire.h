@@ -1,0 +1,82 @@
+// What workers and hubs of one job tell each other beside the tensors: the numbers of notifications, the memory that
+// each shows the other, the names of queues (docs/hub.md, wire). Internal to this folder.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hub/chunk_map.h"
+#include "hub/job_settings.h"
+
+namespace tesser::hub {
+
+// A worker's notification: a chunk's gradient is there; there is none in this step; the step is committed. A hub's: the
+// chunk's weights are there.
+enum class Notice : std::uint32_t { kGradient = 0, kNone = 1, kCommit = 2 };
+
+inline constexpr std::uint32_t kNoticeBits = 2;
+inline constexpr std::int64_t kMostChunks = std::int64_t{1} << 20;
+
+inline std::uint32_t notice(Notice kind, std::uint32_t chunk) {
+  return chunk << kNoticeBits | static_cast<std::uint32_t>(kind);
+}
+inline Notice notice_kind(std::uint32_t number) { return static_cast<Notice>(number & ((1U << kNoticeBits) - 1)); }
+inline std::uint32_t notice_chunk(std::uint32_t number) { return number >> kNoticeBits; }
+
+// Hyperparameters of all groups of a step. A worker writes those of step s to slot s % 2: it commits step s + 2 only
+// once all weights of step s + 1 have arrived, for which the hub has used those of step s.
+inline constexpr int kStepSlots = 2;
+
+// A worker's memory: weights, then gradients, then slots for hyperparameters. Bytes from the region's begin.
+struct WorkerMemory {
+  std::uint64_t gradients = 0;
+  std::uint64_t slots = 0;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t bytes = 0;
+
+  WorkerMemory(const ChunkMap& map, const JobSettings& settings);
+
+  std::uint64_t slot(std::int64_t step) const {
+    return slots + static_cast<std::uint64_t>(step % kStepSlots) * slot_bytes;
+  }
+};
+
+// What a hub keeps for a worker that it reaches over the network: gradients, then slots for each core.
+struct Inbox {
+  std::uint64_t slots = 0;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t bytes = 0;
+
+  Inbox(const ChunkMap& map, const JobSettings& settings, int cores);
+
+  std::uint64_t slot(int core, std::int64_t step) const {
+    return slots + static_cast<std::uint64_t>(core * kStepSlots + step % kStepSlots) * slot_bytes;
+  }
+};
+
+// A hub's memory of a job: weights, then the tensors of optimizer state one after the other, each in the layout of the
+// weights. Bytes from the region's begin.
+struct JobMemory {
+  std::uint64_t tensor_bytes = 0;
+  int state_tensors = 0;  // the most that a group has
+  std::uint64_t bytes = 0;
+
+  JobMemory(const ChunkMap& map, const JobSettings& settings);
+
+  std::uint64_t state(int tensor) const { return static_cast<std::uint64_t>(tensor + 1) * tensor_bytes; }
+};
+
+// Of a device with `queues` queues for each core's chunks: those of a hub, one a worker, or those of a worker.
+std::uint64_t signal_bytes(const std::vector<ChunkMap::Load>& cores, std::size_t queues);
+std::uint32_t push_capacity(const ChunkMap::Load& core);  // chunks, and commits, of which two may be unread
+std::uint32_t pull_capacity(const ChunkMap::Load& core);
+
+std::string worker_name(std::int64_t rank);  // of its device: "rank 3"
+std::string push_queue(int core);            // of notifications from a worker to a core
+std::string pull_queue(int core);            // from a core to a worker
+// Of their devices; not 0. Who does not know the nonce is refused by them.
+std::uint64_t run_of(const std::string& job, const std::string& nonce);
+
+}  // namespace tesser::hub

@@ -1,0 +1,162 @@
+// Replicas through a hub against one process that sees all gradients: equal to the bit, whatever the number of
+// replicas, cores, hubs, the size of chunks, and the path.
+#include "hub/hub.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "replica_run.h"
+
+namespace tesser::hub {
+namespace {
+
+// One element, uneven ends of chunks, several chunks.
+const std::vector<std::int64_t> kSizes = {1, 5, 8192, 8193, 40'000, 15, 16, 17};
+
+const ParameterGroup kSgd{};
+const ParameterGroup kMomentum{.has_momentum = true};
+const ParameterGroup kNesterov{.has_momentum = true, .nesterov = true};
+const ParameterGroup kAdam{.algorithm = Algorithm::kAdam};
+const ParameterGroup kAdamW{.algorithm = Algorithm::kAdam, .decoupled_weight_decay = true};
+const ParameterGroup kAmsgrad{.algorithm = Algorithm::kAdam, .amsgrad = true, .maximize = true};
+
+// A schedule: the rate falls, and there is weight decay.
+Hyperparameters numbers_of(std::int64_t step, std::size_t group, const ParameterGroup& settings) {
+  Hyperparameters numbers;
+  numbers.learning_rate = 0.1 / static_cast<double>(step + 1 + static_cast<std::int64_t>(group));
+  numbers.momentum = settings.has_momentum ? 0.9 : 0;
+  numbers.weight_decay = 0.01;
+  return numbers;
+}
+
+RunOptions run_of(JobSettings settings) {
+  RunOptions options;
+  options.settings = std::move(settings);
+  options.numbers = [groups = options.settings.groups](std::int64_t step, std::size_t group) {
+    return numbers_of(step, group, groups[group]);
+  };
+  return options;
+}
+
+void expect_equal_to_one_process(const RunOptions& options) {
+  const Tensors expected = run_alone(options);
+  const std::vector<Tensors> seen = run_replicas(options);
+  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+    ASSERT_EQ(seen[rank].size(), expected.size()) << "rank " << rank;
+    for (std::size_t key = 0; key < expected.size(); ++key) {
+      ASSERT_EQ(seen[rank][key], expected[key]) << "rank " << rank << ", tensor " << key;
+    }
+  }
+}
+
+struct Case {
+  const char* name;
+  ParameterGroup group;
+  std::int64_t replicas;
+};
+
+class OptimizersAndReplicas : public ::testing::TestWithParam<Case> {};
+
+TEST_P(OptimizersAndReplicas, EqualOneProcess) {
+  expect_equal_to_one_process(run_of(settings_for(GetParam().replicas, kSizes, GetParam().group)));
+}
+
+INSTANTIATE_TEST_SUITE_P(HubTest, OptimizersAndReplicas,
+                         ::testing::Values(Case{"SgdAlone", kSgd, 1}, Case{"SgdOf2", kSgd, 2},
+                                           Case{"MomentumOf3", kMomentum, 3}, Case{"NesterovOf4", kNesterov, 4},
+                                           Case{"AdamOf2", kAdam, 2}, Case{"AdamWOf5", kAdamW, 5},
+                                           Case{"AmsgradOf8", kAmsgrad, 8}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(HubTest, GroupsHaveTheirOwnOptimizersAndRates) {
+  JobSettings settings = settings_for(2, kSizes, kAdamW);
+  settings.groups.push_back(kMomentum);
+  settings.keys[2].group = 1;
+  settings.keys[5].group = 1;
+  expect_equal_to_one_process(run_of(settings));
+}
+
+TEST(HubTest, SumsWithoutAverage) {
+  JobSettings settings = settings_for(3, kSizes, kMomentum);
+  settings.average = false;
+  expect_equal_to_one_process(run_of(settings));
+}
+
+TEST(HubTest, SizesOfChunksDoNotChangeNumbers) {
+  for (const std::int64_t bytes : {64, 4096, 1 << 20}) {
+    JobSettings settings = settings_for(2, kSizes, kAdam);
+    settings.chunk_bytes = bytes;
+    expect_equal_to_one_process(run_of(settings));
+  }
+}
+
+TEST(HubTest, GradientsInBFloat16AndFloat16AreAddedInFloat32) {
+  for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
+    JobSettings settings = settings_for(3, kSizes, kMomentum);
+    settings.wire = wire;
+    expect_equal_to_one_process(run_of(settings));
+  }
+}
+
+TEST(HubTest, WeightsThatChangeAtOnce) {
+  JobSettings settings = settings_for(3, kSizes, kAdam);
+  settings.update_time = UpdateTime::kAtOnce;
+  expect_equal_to_one_process(run_of(settings));
+}
+
+TEST(HubTest, ClipsByTheNormOfTheWholeGradient) {
+  JobSettings settings = settings_for(3, kSizes, kMomentum);
+  settings.clip_norm = 1.5;
+  RunOptions options = run_of(settings);
+  const Tensors expected = run_alone(options);
+  for (const Tensors& seen : run_replicas(options)) {
+    for (std::size_t key = 0; key < expected.size(); ++key) {
+      for (std::size_t i = 0; i < expected[key].size(); ++i) {
+        // The squares are added in another order.
+        ASSERT_NEAR(seen[key][i], expected[key][i], 2e-6) << "tensor " << key << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST(HubTest, TensorsWithoutGradient) {
+  RunOptions options = run_of(settings_for(3, kSizes, kAdamW));
+  options.has_gradient = [](std::int64_t rank, std::int64_t step, std::int64_t key) {
+    return key == 4 ? false : key == 2 ? (rank + step) % 2 == 0 : key != 3 || step != 1;
+  };
+  expect_equal_to_one_process(options);
+}
+
+TEST(HubTest, ThroughTheNetwork) {
+  RunOptions options = run_of(settings_for(3, kSizes, kAdam));
+  options.through_network = true;
+  expect_equal_to_one_process(options);
+  options.settings.update_time = UpdateTime::kAtOnce;
+  options.settings.wire = DType::kBFloat16;
+  expect_equal_to_one_process(options);
+}
+
+TEST(HubTest, SeveralHubsShareTheWeightsOfOneMachine) {
+  RunOptions options = run_of(settings_for(2, kSizes, kMomentum));
+  options.hubs = 3;
+  options.cores = 1;
+  options.settings.one_machine = true;
+  expect_equal_to_one_process(options);
+}
+
+TEST(HubTest, SeveralHubsEachWriteTheirChunksIntoEveryWorker) {
+  RunOptions options = run_of(settings_for(2, kSizes, kMomentum));
+  options.hubs = 2;
+  expect_equal_to_one_process(options);
+  options.through_network = true;
+  expect_equal_to_one_process(options);
+}
+
+TEST(HubTest, RunsRepeatToTheBit) {
+  RunOptions options = run_of(settings_for(4, kSizes, kAdamW));
+  options.settings.clip_norm = 2;
+  EXPECT_EQ(run_replicas(options), run_replicas(options));
+}
+
+}  // namespace
+}  // namespace tesser::hub
