@@ -31,6 +31,14 @@ def memory_bytes(key: str) -> int:
     raise RuntimeError(f"/proc/self/status has no {key}")
 
 
+def available_bytes() -> int:
+    """What this machine's processes may still take without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/meminfo has no MemAvailable")
+
+
 def loaded_bytes(tesser: Path, environment: Mapping[str, str]) -> int:
     """What the tesser command has resident when its libraries are loaded and it has done nothing yet."""
     process = subprocess.Popen([str(tesser), "--version"], env=dict(environment), stdout=subprocess.DEVNULL)

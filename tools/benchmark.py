@@ -11,7 +11,7 @@ OUTPUT = ROOT / "build" / "bench"
 
 
 def benchmark(name: str, arguments: list[str]) -> None:
-    benchmarks = {"step": step, "plan": plan, "optimizer": optimizer, "transfer": transfer}
+    benchmarks = {"step": step, "plan": plan, "optimizer": optimizer, "transfer": transfer, "hub": hub}
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
     OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -57,6 +57,16 @@ def transfer(arguments: list[str]) -> None:
     run(
         [environment.PYTHON, "-m", "bench.transfer", *arguments],
         "read the message above; ./x bench transfer --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )
+
+
+def hub(arguments: list[str]) -> None:
+    """Gradients of several workers become new weights: tesser's hub, Gloo, wide aggregation; bench/hub says how."""
+    build.build("release", ["hub_bench"])
+    run(
+        [environment.PYTHON, "-m", "bench.hub", *arguments],
+        "read the message above; ./x bench hub --help lists the options",
         {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
     )
 

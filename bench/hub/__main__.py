@@ -1,0 +1,229 @@
+"""./x bench hub: gradients of several workers on this machine become new weights, with infinitely fast compute.
+
+Every measurement has processes of its own. Systems take turns: in every round each system has its turn with each
+model, optimizer and number of workers, one directly after the other. docs/benchmarks.md says what is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from bench import machine
+from bench.hub import report, tensors
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIMIZERS = ("sgd", "adam")
+CHUNK_BYTES = 32 * 1024
+CHUNK_SWEEP = tuple(4096 * 2**power for power in range(10))  # 4 KiB to 2 MiB
+LIMIT_MILLISECONDS = 250
+
+
+@dataclass(frozen=True)
+class Case:
+    model: str
+    system: str
+    workers: int
+    optimizer: str
+    chunk_bytes: int = CHUNK_BYTES
+
+
+@dataclass
+class Gloo:
+    """The process that measures Gloo, started when it is first needed."""
+
+    process: subprocess.Popen | None = None
+
+    def seconds(self, case: Case, elements: list[int], milliseconds: int) -> list[float]:
+        if self.process is None:
+            command = [sys.executable, "-m", "bench.hub.gloo"]
+            pipe = subprocess.PIPE
+            self.process = subprocess.Popen(command, cwd=ROOT, env=surroundings(), stdin=pipe, stdout=pipe, text=True)
+        job = {"workers": case.workers, "optimizer": case.optimizer, "milliseconds": milliseconds, "elements": elements}
+        channel_in, channel_out = file_of(self.process.stdin), file_of(self.process.stdout)
+        print(json.dumps(job), file=channel_in, flush=True)
+        line = channel_out.readline()
+        if not line:
+            raise SystemExit(f"bench: Gloo's processes failed with {case.model}; their message is above")
+        return json.loads(line)["seconds"]
+
+    def close(self) -> None:
+        if self.process is not None:
+            file_of(self.process.stdin).close()
+            self.process.wait()
+
+
+@dataclass
+class Bench:
+    program: Path
+    milliseconds: int
+    gloo: Gloo = field(default_factory=Gloo)
+    limits: list[dict[str, float]] = field(default_factory=list)
+    elements: dict[str, list[int]] = field(default_factory=dict)
+    seconds: dict[Case, list[float]] = field(default_factory=dict)
+
+    def measure_limit(self) -> None:
+        self.limits.append(json.loads(self.output_of(["limit", str(LIMIT_MILLISECONDS)])))
+
+    def limit(self) -> float:
+        """GB/s: the best of all kernels and times."""
+        return max(max(kernels.values()) for kernels in self.limits)
+
+    def measure(self, case: Case) -> None:
+        elements = self.elements.setdefault(case.model, tensors.elements_of(case.model))
+        needed = tensors.memory_bytes(case.system, sum(elements), case.workers, case.optimizer)
+        available = machine.available_bytes()
+        if needed > available:
+            print(
+                f"left out: {case.model} with {case.workers} workers, {case.optimizer}, in {case.system} needs about "
+                f"{needed / 2**30:.1f} GiB and {available / 2**30:.1f} are free",
+                file=sys.stderr,
+            )
+            return
+        if case.system == "gloo":
+            seconds = self.gloo.seconds(case, elements, self.milliseconds)
+        else:
+            words = [case.system, case.workers, case.optimizer, self.milliseconds, case.chunk_bytes, *elements]
+            seconds = json.loads(self.output_of([str(word) for word in words]))["seconds"]
+        self.seconds.setdefault(case, []).extend(seconds)
+
+    def output_of(self, arguments: list[str]) -> str:
+        result = subprocess.run([str(self.program), *arguments], stdout=subprocess.PIPE, text=True)
+        if result.returncode != 0:
+            raise SystemExit(f"bench: {self.program.name} {' '.join(arguments[:5])} ended with {result.returncode}")
+        return result.stdout
+
+    def rows(self) -> list[dict]:
+        return [self.row(case, seconds) for case, seconds in self.seconds.items()]
+
+    def row(self, case: Case, seconds: list[float]) -> dict:
+        rate = 1 / statistics.median(seconds)
+        moved = tensors.bytes_an_element(case.system, case.workers, case.optimizer) * sum(self.elements[case.model])
+        return {
+            "model": case.model,
+            "system": case.system,
+            "workers": case.workers,
+            "optimizer": case.optimizer,
+            "chunk_bytes": case.chunk_bytes,
+            "exchanges_s": rounded(rate),
+            "exchanges_s_best": rounded(1 / min(seconds)),
+            "gb_s": rounded(moved * rate * 1e-9),
+            "limit_gb_s": rounded(self.limit()),
+        }
+
+
+def surroundings() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+
+
+def file_of(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+def rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def cases(options: argparse.Namespace) -> Iterator[list[Case]]:
+    """Those that are measured directly after one another, in their order."""
+    if options.chunks:
+        for optimizer in options.optimizers:
+            for workers in options.workers:
+                for model in options.models:
+                    yield [Case(model, "tesser-dedicated", workers, optimizer, size) for size in CHUNK_SWEEP]
+        return
+    for workers in options.workers:
+        for model in options.models:
+            for optimizer in options.optimizers:
+                yield [Case(model, system, workers, optimizer) for system in options.systems]
+
+
+def run(bench: Bench, options: argparse.Namespace) -> None:
+    for number in range(1, options.rounds + 1):
+        bench.measure_limit()
+        for group in cases(options):
+            for case in group:
+                bench.measure(case)
+            done = group[0]
+            print(
+                f"round {number}/{options.rounds}: {done.model}, {done.workers} workers, {done.optimizer}",
+                file=sys.stderr,
+                flush=True,
+            )
+    bench.measure_limit()
+    bench.gloo.close()
+
+
+def one_of(known: Sequence[str]):
+    def chosen(text: str) -> list[str]:
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"there is no {name}; known: {', '.join(known)}")
+        return text.split(",")
+
+    return chosen
+
+
+def counts(text: str) -> list[int]:
+    numbers = [int(part) for part in text.split(",")]
+    if min(numbers) < 1 or max(numbers) > 64:
+        raise argparse.ArgumentTypeError("numbers of workers are from 1 to 64")
+    return numbers
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./x bench hub", description="Measures the exchange of gradients for weights on this machine."
+    )
+    parser.add_argument("--models", type=one_of(tensors.MODELS), help=f"comma-separated: {','.join(tensors.MODELS)}")
+    parser.add_argument("--systems", type=one_of(report.SYSTEMS), default=list(report.SYSTEMS))
+    parser.add_argument("--workers", type=counts, help="comma-separated (2,4,8)")
+    parser.add_argument("--optimizers", type=one_of(OPTIMIZERS), help="comma-separated: sgd (with momentum), adam")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each system has its turn (2)")
+    parser.add_argument("--time", type=int, default=300, help="milliseconds of a turn, after its warm-up (300)")
+    parser.add_argument("--quick", action="store_true", help="two models, two workers, SGD, one short round")
+    parser.add_argument("--chunks", action="store_true", help="tesser-dedicated with chunks of 4 KiB to 2 MiB instead")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench")
+    parser.add_argument("--program", type=Path, default=ROOT / "build" / "release" / "bin" / "hub_bench")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.time < 1:
+        parser.error("--rounds and --time take a number from 1")
+    if options.quick:
+        options.rounds, options.time = 1, min(options.time, 100)
+    small = options.quick or options.chunks
+    options.models = options.models or (["VGG16"] if options.chunks else ["ResNet-50", "LSTM"] if small else None)
+    options.models = options.models or list(tensors.MODELS)
+    options.workers = options.workers or ([2] if options.quick else [4] if options.chunks else [2, 4, 8])
+    options.optimizers = options.optimizers or (["sgd"] if small else list(OPTIMIZERS))
+    return options
+
+
+def main() -> None:
+    options = read_options()
+    options.output.mkdir(parents=True, exist_ok=True)
+    bench = Bench(options.program.resolve(), options.time)
+    run(bench, options)
+    rows = bench.rows()
+    name = "hub_chunks" if options.chunks else "hub"
+    picture = report.chunk_picture(rows) if options.chunks else report.picture_of(rows)
+    table = report.chunk_table(rows) if options.chunks else report.tables(rows)
+    (options.output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (options.output / f"{name}.svg").write_text(picture)
+    print(f"{datetime.date.today()}  {machine.description()}")
+    print(report.limit_text(bench.limits))
+    print(table)
+    print(f"written: {options.output / f'{name}.json'}, {options.output / f'{name}.svg'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+// ./x bench hub's measurements of one system with one set of tensors; bench/hub/__main__.py calls it.
+//
+//     hub_bench limit MILLISECONDS
+//     hub_bench SYSTEM WORKERS OPTIMIZER MILLISECONDS CHUNK_BYTES ELEMENTS...
+//
+// SYSTEM: tesser-dedicated, tesser-colocated, wide. OPTIMIZER: sgd, adam.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "hub/exchange.h"
+#include "hub/memory_limit.h"
+#include "hub/tesser.h"
+#include "hub/wide.h"
+
+namespace {
+
+using namespace tesser::bench;
+
+int refuse() {
+  std::fprintf(stderr,
+               "usage: hub_bench limit MILLISECONDS\n"
+               "       hub_bench tesser-dedicated|tesser-colocated|wide WORKERS sgd|adam MILLISECONDS "
+               "CHUNK_BYTES ELEMENTS...\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<std::string> words(arguments + 1, arguments + count);
+  if (words.size() == 2 && words[0] == "limit") {
+    return measure_memory_limit(std::chrono::milliseconds(std::atoi(words[1].c_str())));
+  }
+  if (words.size() < 6 || (words[2] != "sgd" && words[2] != "adam")) {
+    return refuse();
+  }
+  Exchange exchange;
+  exchange.workers = std::atoi(words[1].c_str());
+  exchange.optimizer = words[2] == "sgd" ? Optimizer::kSgd : Optimizer::kAdam;
+  exchange.time = std::chrono::milliseconds(std::atoi(words[3].c_str()));
+  exchange.chunk_bytes = std::atoll(words[4].c_str());
+  for (std::size_t word = 5; word < words.size(); ++word) {
+    exchange.elements.push_back(std::atoll(words[word].c_str()));
+    if (exchange.elements.back() < 1) {
+      return refuse();
+    }
+  }
+  if (exchange.workers < 1 || exchange.workers > Meeting::kMostWorkers) {
+    return refuse();
+  }
+  if (words[0] == "wide") {
+    return measure_wide(exchange);
+  }
+  if (words[0] == "tesser-dedicated") {
+    return measure_dedicated(exchange);
+  }
+  if (words[0] == "tesser-colocated") {
+    return measure_colocated(exchange);
+  }
+  return refuse();
+}

@@ -1,0 +1,11 @@
+// tesser's hub: one process that serves all workers, or a hub of one core in every worker's process.
+#pragma once
+
+#include "hub/exchange.h"
+
+namespace tesser::bench {
+
+int measure_dedicated(const Exchange& exchange);
+int measure_colocated(const Exchange& exchange);
+
+}  // namespace tesser::bench
