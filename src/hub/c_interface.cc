@@ -96,6 +96,10 @@ int tesser_hub_set_initial_state(tesser_hub_client* client, int64_t key, int ten
   return code_of(client->client->set_initial_state(key, tensor, {values, static_cast<std::size_t>(count)}));
 }
 
+void tesser_hub_set_initial_updates(tesser_hub_client* client, int64_t key, int64_t updates) {
+  client->client->set_initial_updates(key, updates);
+}
+
 int tesser_hub_start(tesser_hub_client* client, int64_t* step, int* is_return) {
   const auto outcome = client->client->start();
   *step = client->client->step();
@@ -109,7 +113,7 @@ int tesser_hub_push_none(tesser_hub_client* client, int64_t key) { return code_o
 
 int tesser_hub_commit(tesser_hub_client* client, const double* numbers, int64_t groups) {
   std::vector<Hyperparameters> copied(static_cast<std::size_t>(groups));
-  std::memcpy(copied.data(), numbers, copied.size() * sizeof(Hyperparameters));
+  std::memcpy(static_cast<void*>(copied.data()), numbers, copied.size() * sizeof(Hyperparameters));
   return code_of(client->client->commit(copied));
 }
 
@@ -117,11 +121,39 @@ int tesser_hub_wait(tesser_hub_client* client, int64_t key) { return code_of(cli
 
 int tesser_hub_wait_all(tesser_hub_client* client) { return code_of(client->client->wait_all()); }
 
+int tesser_hub_wait_for(tesser_hub_client* client, int64_t key, int64_t milliseconds, int* is_current) {
+  const auto outcome = client->client->wait_for(key, std::chrono::milliseconds(milliseconds));
+  if (!outcome) {
+    return code_of(outcome.error());
+  }
+  *is_current = *outcome ? 1 : 0;
+  return 0;
+}
+
 int tesser_hub_read_state(tesser_hub_client* client, int64_t key, int tensor, float* values, int64_t count) {
   return code_of(client->client->read_state(key, tensor, {values, static_cast<std::size_t>(count)}));
 }
 
+int tesser_hub_read_updates(tesser_hub_client* client, int64_t key, int64_t* updates) {
+  const auto outcome = client->client->read_updates(key);
+  if (!outcome) {
+    return code_of(outcome.error());
+  }
+  *updates = *outcome;
+  return 0;
+}
+
 int tesser_hub_leave(tesser_hub_client* client) { return code_of(client->client->leave()); }
+
+const char* tesser_hub_state(tesser_hub_client* client, int64_t hub) {
+  auto outcome = client->client->state(static_cast<std::size_t>(hub));
+  if (!outcome) {
+    code_of(outcome.error());
+    return nullptr;
+  }
+  last_text = std::move(*outcome);
+  return last_text.c_str();
+}
 
 const char* tesser_hub_paths(tesser_hub_client* client) {
   last_text.clear();

@@ -29,6 +29,8 @@ float* tesser_hub_weights(tesser_hub_client* client, int64_t key);
 void tesser_hub_set_initial(tesser_hub_client* client, int64_t key, const float* values, int64_t count);
 int tesser_hub_set_initial_state(tesser_hub_client* client, int64_t key, int tensor, const float* values,
                                  int64_t count);
+/* How many updates that state has seen. */
+void tesser_hub_set_initial_updates(tesser_hub_client* client, int64_t key, int64_t updates);
 /* `step`: where the job is; `is_return`: whether this worker was lost before. */
 int tesser_hub_start(tesser_hub_client* client, int64_t* step, int* is_return);
 int tesser_hub_push(tesser_hub_client* client, int64_t key);
@@ -37,8 +39,14 @@ int tesser_hub_push_none(tesser_hub_client* client, int64_t key);
 int tesser_hub_commit(tesser_hub_client* client, const double* numbers, int64_t groups);
 int tesser_hub_wait(tesser_hub_client* client, int64_t key);
 int tesser_hub_wait_all(tesser_hub_client* client);
+/* For no longer than that; `is_current`: whether the weights are there. */
+int tesser_hub_wait_for(tesser_hub_client* client, int64_t key, int64_t milliseconds, int* is_current);
 int tesser_hub_read_state(tesser_hub_client* client, int64_t key, int tensor, float* values, int64_t count);
+int tesser_hub_read_updates(tesser_hub_client* client, int64_t key, int64_t* updates);
 int tesser_hub_leave(tesser_hub_client* client);
+/* "gathering", "running" or "ended", as hub number `hub` says; valid until the next call on this thread. NULL: the job
+ * has failed, or the hub does not answer. */
+const char* tesser_hub_state(tesser_hub_client* client, int64_t hub);
 /* How each hub is reached, a line each; valid until the next call on this thread. */
 const char* tesser_hub_paths(tesser_hub_client* client);
 

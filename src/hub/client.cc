@@ -248,6 +248,11 @@ Result<void> Client::set_initial_state(std::int64_t key, int tensor, std::span<c
   return {};
 }
 
+void Client::set_initial_updates(std::int64_t key, std::int64_t updates) {
+  initial_updates_.resize(options_.settings.keys.size());
+  initial_updates_[static_cast<std::size_t>(key)] = updates;
+}
+
 Result<void> Client::give_weights_and_state() {
   if (options_.rank != 0) {
     return {};
@@ -256,6 +261,7 @@ Result<void> Client::give_weights_and_state() {
     TESSER_RETURN_IF_ERROR(give_initial(hub));
   }
   initial_state_.clear();
+  initial_updates_.clear();
   return {};
 }
 
@@ -294,6 +300,23 @@ Result<void> Client::give_initial(Hub& hub) {
           return explain(hub, outcome.error());
         }
       }
+    }
+    kept.push_back(std::move(*scratch));
+  }
+  if (!initial_updates_.empty()) {
+    auto scratch = device_->allocate(map_.chunks.size() * sizeof(std::int64_t), {.name = "numbers of updates"});
+    if (!scratch) {
+      return as_error(scratch.error());
+    }
+    auto* updates = reinterpret_cast<std::int64_t*>((*scratch)->data());
+    for (std::size_t number = 0; number < map_.chunks.size(); ++number) {
+      updates[number] = initial_updates_[map_.chunks[number].key];
+    }
+    const std::uint64_t bytes = map_.chunks.size() * sizeof(std::int64_t);
+    const auto outcome = hub.channel->write(**scratch, Strided::contiguous(0, bytes), *hub.memory,
+                                            Strided::contiguous(job_layout_.updates(), bytes), written);
+    if (!outcome) {
+      return explain(hub, outcome.error());
     }
     kept.push_back(std::move(*scratch));
   }
@@ -419,9 +442,20 @@ Result<bool> Client::is_current(std::int64_t key) {
 
 Result<void> Client::wait(std::int64_t key) {
   while (true) {
-    TESSER_ASSIGN_OR_RETURN(const bool current, is_current(key));
+    TESSER_ASSIGN_OR_RETURN(const bool current, wait_for(key, kLook));
     if (current) {
       return {};
+    }
+  }
+}
+
+Result<bool> Client::wait_for(std::int64_t key, std::chrono::milliseconds most) {
+  const auto deadline = std::chrono::steady_clock::now() + most;
+  while (true) {
+    TESSER_ASSIGN_OR_RETURN(const bool current, is_current(key));
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (current || left.count() <= 0) {
+      return current;
     }
     device_->wait(
         [this] {
@@ -430,7 +464,7 @@ Result<void> Client::wait(std::int64_t key) {
                                                         [](const Core& core) { return core.pulls->ready(); });
           });
         },
-        transport::in(kLook));
+        transport::in(std::min<std::chrono::nanoseconds>(kLook, left)));
   }
 }
 
@@ -469,6 +503,34 @@ Result<void> Client::read_state(std::int64_t key, int tensor, std::span<float> v
   }
   std::memcpy(values.data(), (*scratch)->data(), values.size_bytes());
   return {};
+}
+
+Result<std::int64_t> Client::read_updates(std::int64_t key) {
+  // All chunks of a tensor have had the same.
+  const std::uint32_t chunk = map_.first_chunk[static_cast<std::size_t>(key)];
+  Hub& hub = hubs_[map_.chunks[chunk].hub];
+  auto scratch = device_->allocate(sizeof(std::int64_t), {.name = "number of updates"});
+  if (!scratch) {
+    return as_error(scratch.error());
+  }
+  transport::Completion read;
+  const auto outcome =
+      hub.channel->read(*hub.memory, Strided::contiguous(job_layout_.updates(chunk), sizeof(std::int64_t)), **scratch,
+                        Strided::contiguous(0, sizeof(std::int64_t)), read);
+  if (!outcome) {
+    return explain(hub, outcome.error());
+  }
+  TESSER_RETURN_IF_ERROR(flush(hub, read));
+  return *reinterpret_cast<const std::int64_t*>((*scratch)->data());
+}
+
+Result<std::string> Client::state(std::size_t hub) {
+  TESSER_ASSIGN_OR_RETURN(const std::string answer, hubs_[hub].control->post("/v1/jobs/status", to_json(request())));
+  TESSER_ASSIGN_OR_RETURN(const JobStatus status, read_job_status(answer));
+  if (!status.reason.empty()) {
+    return failed(fmt::format("job {} has failed at the hub: {}", options_.job, status.reason));
+  }
+  return status.state;
 }
 
 Result<void> Client::leave() {

@@ -57,6 +57,8 @@ class Client {
   void set_initial(std::int64_t key, std::span<const float> values);
   // State of the optimizer that a job goes on with, likewise; tensor 0 is momentum_buffer or exp_avg.
   Result<void> set_initial_state(std::int64_t key, int tensor, std::span<const float> values);
+  // How many updates that state has seen; Adam's correction and SGD's first momentum depend on it.
+  void set_initial_updates(std::int64_t key, std::int64_t updates);
   // Waits until every worker has started. From then on weights() can be read. Blocks.
   Result<void> start();
 
@@ -78,9 +80,16 @@ class Client {
   // Waits for that; fails when the hub, or whoever it waits for, is lost.
   Result<void> wait(std::int64_t key);
   Result<void> wait_all();
+  // wait() for no longer than that; whether the weights are there.
+  Result<bool> wait_for(std::int64_t key, std::chrono::milliseconds most);
 
   // State of the optimizer, when wait_all() has returned and no worker has committed a further step.
   Result<void> read_state(std::int64_t key, int tensor, std::span<float> values);
+  Result<std::int64_t> read_updates(std::int64_t key);
+
+  // What one of its hubs says of the job: "gathering", "running", "ended" (all workers have left); fails when the job
+  // has failed, with the reason. Blocks.
+  Result<std::string> state(std::size_t hub);
 
   // Tells the hubs that this worker is done. Without it they take the end of the process for a loss.
   Result<void> leave();
@@ -141,6 +150,7 @@ class Client {
     std::vector<float> values;
   };
   std::vector<InitialState> initial_state_;
+  std::vector<std::int64_t> initial_updates_;  // by key; empty: all 0
   std::int64_t step_ = 0;
   std::unique_ptr<std::atomic<std::int64_t>[]> pending_;  // chunks pushed and not pulled, by key
   transport::Completion sent_;

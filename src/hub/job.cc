@@ -102,6 +102,7 @@ Result<void> Job::prepare(const JoinRequest& first) {
     context_.state[static_cast<std::size_t>(tensor)] =
         reinterpret_cast<float*>(context_.region->data() + memory.state(tensor));
   }
+  context_.updates = reinterpret_cast<std::int64_t*>(context_.region->data() + memory.updates());
   TESSER_RETURN_IF_ERROR(find_home(first));
   context_.rate_limit = place_.rate_limit;
   context_.lost = [this](const WorkerEnd& worker, const std::string& reason) {
@@ -123,6 +124,8 @@ Result<void> Job::prepare(const JoinRequest& first) {
   }
   for (std::uint32_t core = 0; core < loads.size(); ++core) {
     cores_.push_back(std::make_unique<JobCore>(context_, core));
+  }
+  for (std::uint32_t core = 0; core < loads.size(); ++core) {
     core_threads_.emplace_back([this, core] {
       pin_this_thread(place_.processors[core]);
       cores_[core]->run();

@@ -468,8 +468,8 @@ void JobCore::update(std::uint32_t chunk, float scale) {
     const float* merged = holds_sum(state) ? merge_buffer(chunk) : nullptr;
     const auto& sources = sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size()));
     update_chunk(memory, merged, sources, element_, context_.settings.groups[group],
-                 numbers_[state.step % kStepSlots][group], state.updates, scale);
-    ++state.updates;
+                 numbers_[state.step % kStepSlots][group], context_.updates[chunk], scale);
+    ++context_.updates[chunk];
     counters_.updates.fetch_add(1, std::memory_order_relaxed);
   }
   state.given = 0;

@@ -71,6 +71,7 @@ struct JobContext {
   float* weights = nullptr;                         // of all tensors
   std::shared_ptr<transport::MemoryRegion> region;  // holds weights (unless they live at another hub) and state
   std::array<float*, kMostStateTensors> state{};    // each in the layout of the weights; null where none has it
+  std::int64_t* updates = nullptr;                  // that each chunk has had
   std::unique_ptr<Clipping> clipping;               // null without
   // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
   std::function<void(double squares)> combine;
@@ -115,7 +116,6 @@ class JobCore {
     bool is_queued = false;    // for merging ahead
     bool is_summed = false;    // into the merge buffer, for clipping
     std::int64_t step = 0;
-    std::int64_t updates = 0;
   };
   struct Peer {
     std::optional<Link> link;

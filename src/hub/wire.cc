@@ -37,7 +37,7 @@ JobMemory::JobMemory(const ChunkMap& map, const JobSettings& settings) : tensor_
   for (const ParameterGroup& group : settings.groups) {
     state_tensors = std::max(state_tensors, group.state_tensors());
   }
-  bytes = static_cast<std::uint64_t>(1 + state_tensors) * tensor_bytes;
+  bytes = updates() + aligned(map.chunks.size() * sizeof(std::int64_t));
 }
 
 std::uint32_t push_capacity(const ChunkMap::Load& core) { return static_cast<std::uint32_t>(core.chunks) + 2; }

@@ -57,7 +57,7 @@ struct Inbox {
 };
 
 // A hub's memory of a job: weights, then the tensors of optimizer state one after the other, each in the layout of the
-// weights. Bytes from the region's begin.
+// weights, then how many updates each chunk has had (std::int64_t). Bytes from the region's begin.
 struct JobMemory {
   std::uint64_t tensor_bytes = 0;
   int state_tensors = 0;  // the most that a group has
@@ -66,6 +66,8 @@ struct JobMemory {
   JobMemory(const ChunkMap& map, const JobSettings& settings);
 
   std::uint64_t state(int tensor) const { return static_cast<std::uint64_t>(tensor + 1) * tensor_bytes; }
+  std::uint64_t updates() const { return state(state_tensors); }
+  std::uint64_t updates(std::uint32_t chunk) const { return updates() + chunk * sizeof(std::int64_t); }
 };
 
 // Of a device with `queues` queues for each core's chunks: those of a hub, one a worker, or those of a worker.

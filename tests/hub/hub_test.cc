@@ -152,6 +152,59 @@ TEST(HubTest, SeveralHubsEachWriteTheirChunksIntoEveryWorker) {
   expect_equal_to_one_process(options);
 }
 
+// A job that begins with the weights, state and numbers of updates that another ended with goes on as that would have.
+TEST(HubTest, AJobGoesOnFromTheStateOfAnother) {
+  for (const ParameterGroup& group : {kMomentum, kAmsgrad}) {
+    for (const int hub_count : {1, 2}) {
+      const auto hubs = open_hubs(hub_count, 2);
+      const JobSettings settings = settings_for(1, kSizes, group);
+      const auto keys = static_cast<std::int64_t>(kSizes.size());
+      const auto take_two_steps = [&](Client& client) {
+        for (std::int64_t step = 0; step < 2; ++step) {
+          for (std::int64_t key = 0; key < keys; ++key) {
+            auto* gradient = reinterpret_cast<float*>(client.gradient(key).data());
+            for (std::int64_t i = 0; i < kSizes[static_cast<std::size_t>(key)]; ++i) {
+              gradient[i] = gradient_value(0, step, key, i, false);
+            }
+            ASSERT_TRUE(client.push(key).has_value());
+          }
+          ASSERT_TRUE(client.commit(std::vector{numbers_of(step, 0, group)}).has_value());
+          ASSERT_TRUE(client.wait_all().has_value());
+        }
+      };
+      auto first = std::move(*Client::join(worker_options(hubs, settings, 0)));
+      ASSERT_TRUE(first->start().has_value());
+      take_two_steps(*first);
+
+      ClientOptions options = worker_options(hubs, settings, 0);
+      options.job = "another job";
+      auto second = std::move(*Client::join(options));
+      for (std::int64_t key = 0; key < keys; ++key) {
+        second->set_initial(key, first->weights(key));
+        for (int tensor = 0; tensor < group.state_tensors(); ++tensor) {
+          std::vector<float> values(first->weights(key).size());
+          ASSERT_TRUE(first->read_state(key, tensor, values).has_value());
+          ASSERT_TRUE(second->set_initial_state(key, tensor, values).has_value());
+        }
+        EXPECT_EQ(first->read_updates(key).value(), 2);
+        second->set_initial_updates(key, 2);
+      }
+      ASSERT_TRUE(second->start().has_value());
+      take_two_steps(*first);
+      take_two_steps(*second);
+      for (std::int64_t key = 0; key < keys; ++key) {
+        const auto expected = first->weights(key);
+        const auto seen = second->weights(key);
+        EXPECT_TRUE(std::equal(seen.begin(), seen.end(), expected.begin())) << "tensor " << key;
+        EXPECT_EQ(second->read_updates(key).value(), 4);
+      }
+      EXPECT_EQ(second->state(0).value(), "running");
+      ASSERT_TRUE(second->leave().has_value());
+      EXPECT_EQ(second->state(0).value(), "ended");
+    }
+  }
+}
+
 TEST(HubTest, RunsRepeatToTheBit) {
   RunOptions options = run_of(settings_for(4, kSizes, kAdamW));
   options.settings.clip_norm = 2;
