@@ -191,7 +191,6 @@ Result<void> Executor::Impl::check_finite(NodeId id) {
   for (const ValueId output : node.outputs) {
     if (output == kNone || !is_floating(compiled.value(output).dtype)) continue;
     const at::Tensor& tensor = registers[static_cast<std::size_t>(output)];
-    if (tensor.layout() != at::kStrided) continue;  // a packed weight
     if (at::isnan(tensor).any().item<bool>()) {
       return failed(
           describe(node) + " is the first operator whose result is not a number (NaN); its value '" +

@@ -1,6 +1,6 @@
 // Matrix products in float32 by oneDNN's inner product, which PyTorch has as mkldnn::_linear_pointwise. It reaches the
 // processor's peak also on makers' processors where the BLAS that PyTorch ships does not. Choices depend on shapes and
-// strides alone, so they are the same in every run.
+// strides alone, so they are the same in every run. Products with an operand that many share have a kernel of our own.
 #include <memory>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#include "kernels/packed_product.h"
 #include "kernels/transpose.h"
 #include "runtime/kernels.h"
 #include "runtime/passes/passes.h"
@@ -28,7 +29,15 @@ bool is_float_matrix(const Program& program, ValueId id) {
   return id != kNone && program.value(id).dtype == DType::kFloat32 && program.value(id).shape.size() == 2;
 }
 
-// left[M, K] times weight[N, K]', plus an addend: a row [N], or a matrix [M, N]. The weight may be packed.
+// Elements that a thread should have to copy at least.
+constexpr std::int64_t kLeastElements = 1 << 15;
+
+// How many parts of `each` are worth a thread of their own.
+std::int64_t share_of(std::int64_t each, std::int64_t least) {
+  return std::max<std::int64_t>(1, least / std::max<std::int64_t>(each, 1));
+}
+
+// left[M, K] times weight[N, K]', plus an addend: a row [N], or a matrix [M, N].
 class InnerProduct {
  public:
   InnerProduct()
@@ -123,40 +132,59 @@ Kernel matrix_product(ValueId left, ValueId right, ValueId addend, ValueId outpu
   return [kernel](Registers& registers) { (*kernel)(registers); };
 }
 
-// tesser::pack_weight and tesser::packed_product (passes.h). Where oneDNN is missing the packed weight is the weight
-// itself.
-Kernel pack_weight(ValueId right, std::int64_t rows, ValueId output) {
-  const auto reorder = c10::Dispatcher::singleton().findSchema({"mkldnn::_reorder_linear_weight", ""});
-  const bool available = InnerProduct().available() && reorder.has_value();
-  auto stack = std::make_shared<torch::jit::Stack>();
+// tesser::pack_weight and tesser::packed_product (passes.h). A processor without their kernel keeps the operand as it
+// is.
+Kernel pack_weight(ValueId right, ValueId output) {
   return [=](Registers& registers) {
     const at::Tensor matrix = read(registers, right);
-    const at::Tensor weight = matrix.is_contiguous() ? transposed_copy(matrix) : matrix.t().contiguous();
-    if (!available) {
-      registers[static_cast<std::size_t>(output)] = weight;
+    at::Tensor& packed = registers[static_cast<std::size_t>(output)];
+    const bool rows = matrix.is_contiguous();
+    if (!kernels::has_fast_packed_product()) {
+      packed = matrix;
       return;
     }
-    stack->clear();
-    stack->emplace_back(weight);
-    stack->emplace_back(rows);
-    reorder->callBoxed(*stack);
-    registers[static_cast<std::size_t>(output)] = std::move(stack->front()).toTensor();
-    stack->clear();
+    const at::Tensor dense = rows || matrix.t().is_contiguous() ? matrix : matrix.contiguous();
+    const std::int64_t depth = dense.size(0);
+    const std::int64_t columns = dense.size(1);
+    const std::int64_t panels = kernels::panel_count(columns);
+    packed = at::empty({panels, depth, kernels::kPanelColumns}, dense.options());
+    const auto* from = dense.const_data_ptr<float>();
+    auto* to = packed.mutable_data_ptr<float>();
+    at::parallel_for(0, panels, share_of(depth * kernels::kPanelColumns, kLeastElements),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       kernels::pack_panels(from, !dense.is_contiguous(), depth, columns, to, begin, end);
+                     });
   };
 }
 
-Kernel packed_product(ValueId left, ValueId packed, ValueId addend, ValueId output) {
-  auto product = std::make_shared<InnerProduct>();
+Kernel packed_product(ValueId left, ValueId packed, ValueId addend, std::int64_t columns, ValueId output) {
   return [=](Registers& registers) {
-    const at::Tensor rows = read(registers, left).contiguous();
-    const at::Tensor sum = addend == kNone ? at::Tensor() : read(registers, addend).contiguous();
+    const at::Tensor given = read(registers, left);
+    const at::Tensor rows = given.stride(1) == 1 ? given : given.contiguous();
     const at::Tensor weight = read(registers, packed);
+    at::Tensor sum = addend == kNone ? at::Tensor() : read(registers, addend);
     at::Tensor& result = registers[static_cast<std::size_t>(output)];
-    if (product->available()) {
-      result = (*product)(rows, weight, sum);
-    } else {
-      result = sum.defined() ? at::addmm(sum, rows, weight.t()) : at::mm(rows, weight.t());
+    if (!kernels::has_fast_packed_product()) {
+      result = sum.defined() ? at::addmm(sum, rows, weight) : at::mm(rows, weight);
+      return;
     }
+    if (sum.defined() && sum.stride(-1) != 1) sum = sum.contiguous();
+    result = at::empty({rows.size(0), columns}, rows.options());
+    kernels::PackedProduct product;
+    product.left = rows.const_data_ptr<float>();
+    product.left_pitch = rows.stride(0);
+    product.packed = weight.const_data_ptr<float>();
+    if (sum.defined()) {
+      product.addend = sum.const_data_ptr<float>();
+      product.addend_pitch = sum.dim() == 2 ? sum.stride(0) : 0;
+    }
+    product.result = result.mutable_data_ptr<float>();
+    product.rows = rows.size(0);
+    product.depth = rows.size(1);
+    product.columns = columns;
+    at::parallel_for(0, weight.size(0),
+                     share_of(product.rows * product.depth * kernels::kPanelColumns, kLeastMultiplications),
+                     [&](std::int64_t begin, std::int64_t end) { kernels::packed_product(product, begin, end); });
   };
 }
 
@@ -177,11 +205,9 @@ Result<Kernel> bind_matrix_product(const Program& program, const Node& node) {
       return matrix_product(second, right, first, output);
     }
   }
-  if (node.op == "tesser::pack_weight" && first != kNone && node.args.size() == 2) {
-    if (const auto* rows = std::get_if<std::int64_t>(&node.args[1])) return pack_weight(first, *rows, output);
-  }
+  if (node.op == "tesser::pack_weight" && first != kNone) return pack_weight(first, output);
   if (node.op == "tesser::packed_product" && first != kNone && second != kNone && node.args.size() == 3) {
-    return packed_product(first, second, value_argument(node, 2), output);
+    return packed_product(first, second, value_argument(node, 2), program.value(output).shape[1], output);
   }
   return Kernel();
 }

@@ -15,7 +15,7 @@ using graph::Value;
 using graph::ValueId;
 using graph::ValueRef;
 
-// Packing costs about one product; from so many products of one operand on it pays.
+// Packing costs about half a product of few rows; from so many products of one operand on it pays.
 constexpr std::size_t kLeastProducts = 4;
 // A float32 matrix product that could take its right operand packed.
 struct Product {
@@ -46,28 +46,27 @@ bool product_of(const Program& program, const Node& node, Product& product) {
 }  // namespace
 
 graph::Program pack_shared_weights(graph::Program program) {
-  std::map<std::pair<ValueId, std::int64_t>, std::size_t> products;  // by right operand and rows of the left one
+  std::map<ValueId, std::size_t> products;  // by right operand
   Product product;
-  const auto key = [&](const Product& each) { return std::pair{each.right, program.value(each.left).shape[0]}; };
   for (const Node& node : program.nodes) {
-    if (product_of(program, node, product)) ++products[key(product)];
+    if (product_of(program, node, product)) ++products[product.right];
   }
-  std::map<std::pair<ValueId, std::int64_t>, ValueId> packed;
+  std::map<ValueId, ValueId> packed;
   std::vector<Node> nodes;
   for (const Node& node : program.nodes) {
-    if (!product_of(program, node, product) || products[key(product)] < kLeastProducts) {
+    if (!product_of(program, node, product) || products[product.right] < kLeastProducts) {
       nodes.push_back(node);
       continue;
     }
-    auto [place, is_new] = packed.try_emplace(key(product), static_cast<ValueId>(program.values.size()));
+    auto [place, is_new] = packed.try_emplace(product.right, static_cast<ValueId>(program.values.size()));
     if (is_new) {
       Value value = program.value(product.right);
-      value.name += "/packed for " + std::to_string(place->first.second) + " rows";
+      value.name += "/packed";
       value.role = graph::Role::kIntermediate;
       Node pack;
       pack.name = value.name;
       pack.op = "tesser::pack_weight";
-      pack.args = {ValueRef{product.right}, place->first.second};
+      pack.args = {ValueRef{product.right}};
       pack.outputs = {place->second};
       pack.phase = node.phase;
       pack.module = node.module;
