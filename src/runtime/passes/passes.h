@@ -32,8 +32,8 @@ graph::Program fuse_elementwise(graph::Program program);
 graph::Program absorb_sums(graph::Program program);
 
 // Right operands of many matrix products (the weights of an unrolled loop) are brought into panels once
-// (kernels/packed_product.h): tesser::pack_weight(right) -> packed, tesser::packed_product(left, packed, addend or None).
-// Both exist only between this pass and the kernels.
+// (kernels/packed_product.h): tesser::pack_weight(right) -> packed, tesser::packed_product(left, packed, addend or
+// None). Both exist only between this pass and the kernels.
 graph::Program pack_shared_weights(graph::Program program);
 
 // The parameters that the executor keeps channels-last: the weights of 2-d convolutions, whose kernels then keep all
