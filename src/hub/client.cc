@@ -65,11 +65,21 @@ Result<std::unique_ptr<Client>> Client::join(ClientOptions options) {
   if (options.rank < 0 || options.rank >= options.settings.replicas) {
     return invalid_input(fmt::format("rank {} of {} replicas", options.rank, options.settings.replicas));
   }
+  const auto racks = static_cast<std::size_t>(options.settings.racks);
+  if (options.hubs.size() % racks != 0) {
+    return invalid_input(fmt::format("{} hubs on {} racks; each rack needs as many", options.hubs.size(), racks));
+  }
+  const std::size_t hubs_of_rack = options.hubs.size() / racks;
+  const auto rack = static_cast<std::size_t>(options.rank / (options.settings.replicas / options.settings.racks));
   std::vector<Hub> hubs;
   std::vector<std::int64_t> cores;
-  for (const std::string& url : options.hubs) {
+  for (std::size_t index = 0; index < hubs_of_rack; ++index) {
     Hub hub;
+    const std::string& url = options.hubs[rack * hubs_of_rack + index];
     hub.url = url;
+    for (std::size_t other = 0; racks > 1 && other < racks; ++other) {
+      hub.urls_of_racks.push_back(options.hubs[other * hubs_of_rack + index]);
+    }
     TESSER_ASSIGN_OR_RETURN(hub.control, control::ControlClient::open(url, options.token, kAnswerPatience, "hub"));
     TESSER_ASSIGN_OR_RETURN(const std::string answer, hub.control->get("/v1/hub"));
     TESSER_ASSIGN_OR_RETURN(const std::int64_t count, read_cores(answer));
@@ -124,6 +134,7 @@ Result<void> Client::join_hub(std::size_t index, const std::vector<std::int64_t>
   request.cores = cores;
   request.home_address = hubs_.front().joined.address;
   request.home = hubs_.front().joined.memory;
+  request.urls = hub.urls_of_racks;
   request.settings = options_.settings;
   TESSER_ASSIGN_OR_RETURN(const std::string answer, hub.control->post("/v1/jobs/join", to_json(request)));
   TESSER_ASSIGN_OR_RETURN(hub.joined, read_join_answer(answer));
@@ -475,6 +486,17 @@ Result<void> Client::wait_all() {
   return {};
 }
 
+Result<void> Client::fetch_state() {
+  if (options_.settings.racks == 1 || fetched_step_ == step_) {
+    return {};
+  }
+  for (Hub& hub : hubs_) {
+    TESSER_RETURN_IF_ERROR(hub.control->post("/v1/jobs/state", to_json(request())));
+  }
+  fetched_step_ = step_;
+  return {};
+}
+
 Result<void> Client::read_state(std::int64_t key, int tensor, std::span<float> values) {
   const auto index = static_cast<std::size_t>(key);
   const Key& which = options_.settings.keys[index];
@@ -482,6 +504,7 @@ Result<void> Client::read_state(std::int64_t key, int tensor, std::span<float> v
     return invalid_input(
         fmt::format("tensor '{}' has no state tensor {} of {} elements", which.name, tensor, values.size()));
   }
+  TESSER_RETURN_IF_ERROR(fetch_state());
   auto scratch = device_->allocate(values.size_bytes(), {.name = "optimizer state"});
   if (!scratch) {
     return as_error(scratch.error());
@@ -506,6 +529,7 @@ Result<void> Client::read_state(std::int64_t key, int tensor, std::span<float> v
 }
 
 Result<std::int64_t> Client::read_updates(std::int64_t key) {
+  TESSER_RETURN_IF_ERROR(fetch_state());
   // All chunks of a tensor have had the same.
   const std::uint32_t chunk = map_.first_chunk[static_cast<std::size_t>(key)];
   Hub& hub = hubs_[map_.chunks[chunk].hub];

@@ -28,8 +28,10 @@ class ControlClient;
 namespace tesser::hub {
 
 struct ClientOptions {
-  std::vector<std::string> hubs;  // "http://HOST:PORT" of each, in the same order for every worker
-  std::string token;              // of the hubs; empty: none
+  // "http://HOST:PORT" of each, in the same order for every worker; with several racks those of the first rack, then
+  // as many of the next, and so on.
+  std::vector<std::string> hubs;
+  std::string token;  // of the hubs; empty: none
   std::string job;
   std::string nonce;  // known to the job's workers only
   std::int64_t rank = 0;
@@ -108,6 +110,7 @@ class Client {
   };
   struct Hub {
     std::string url;
+    std::vector<std::string> urls_of_racks;  // of the hub of this place in each rack; none with one rack
     std::unique_ptr<control::ControlClient> control;
     JoinAnswer joined;
     std::shared_ptr<transport::Channel> channel;
@@ -131,6 +134,7 @@ class Client {
   Result<void> for_chunks_of(std::int64_t key, const Use& use);
   Result<void> take_pulls();
   tl::unexpected<Error> explain(Hub& hub, const transport::Failure& failure);  // asks the hub why
+  Result<void> fetch_state();                                                  // from other racks to this one's hubs
   WorkerRequest request() const;
 
   ClientOptions options_;
@@ -152,6 +156,7 @@ class Client {
   std::vector<InitialState> initial_state_;
   std::vector<std::int64_t> initial_updates_;  // by key; empty: all 0
   std::int64_t step_ = 0;
+  std::int64_t fetched_step_ = -1;
   std::unique_ptr<std::atomic<std::int64_t>[]> pending_;  // chunks pushed and not pulled, by key
   transport::Completion sent_;
   std::mutex explaining_;

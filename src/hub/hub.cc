@@ -43,6 +43,7 @@ class HubServer final : public Hub {
     }
     place_.through_network = options_.through_network;
     place_.log = options_.log;
+    place_.token = options_.token;
   }
 
   ~HubServer() override {
@@ -105,6 +106,9 @@ class HubServer final : public Hub {
       TESSER_ASSIGN_OR_RETURN(const JoinAnswer joined, job->join(request));
       return to_json(joined);
     }
+    if (path == "/v1/jobs/rack") {
+      return introduce(body);
+    }
     TESSER_ASSIGN_OR_RETURN(const WorkerRequest request, read_worker_request(body));
     if (path == "/v1/jobs/status") {
       return status(request);
@@ -115,6 +119,14 @@ class HubServer final : public Hub {
     }
     if (path == "/v1/jobs/start") {
       return job->start(request).map([](const StartAnswer& each) { return to_json(each); });
+    }
+    if (path == "/v1/jobs/rack-weights") {
+      job->take_rack_weights();
+      return std::string("{}");
+    }
+    if (path == "/v1/jobs/state") {
+      TESSER_RETURN_IF_ERROR(job->fetch_state());
+      return std::string("{}");
     }
     if (path == "/v1/jobs/leave") {
       TESSER_RETURN_IF_ERROR(job->leave(request));
@@ -170,6 +182,22 @@ class HubServer final : public Hub {
       return refuse(request.job.substr(0, kLongestName), "there is none of this name and nonce");
     }
     return found->second.job;
+  }
+
+  // Another rack's hub may come before this rack's workers.
+  Result<std::string> introduce(const std::string& body) {
+    TESSER_ASSIGN_OR_RETURN(const RackRequest request, read_rack_request(body));
+    {
+      const std::lock_guard lock(mutex_);
+      if (!jobs_.contains(request.job)) {
+        return to_json(RackAnswer{});
+      }
+    }
+    WorkerRequest asking;
+    asking.job = request.job;
+    asking.nonce = request.nonce;
+    TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, job_of(asking));
+    return job->introduce(request).map([](const RackAnswer& each) { return to_json(each); });
   }
 
   Result<std::string> status(const WorkerRequest& request) {

@@ -71,6 +71,11 @@ Result<std::unique_ptr<Job>> Job::open(const JobPlace& place, const JoinRequest&
                     "same hubs in the same order",
                     first.hub, first.cores.size(), place.processors.size()));
   }
+  if (first.rank >= first.settings.replicas ||
+      first.urls.size() != static_cast<std::size_t>(first.settings.racks > 1 ? first.settings.racks : 0)) {
+    return invalid_input(fmt::format("rank {} of {} replicas on {} racks names the hubs of {} racks", first.rank,
+                                     first.settings.replicas, first.settings.racks, first.urls.size()));
+  }
   TESSER_ASSIGN_OR_RETURN(ChunkMap map, map_of(first.settings, first.cores));
   std::unique_ptr<Job> job(new Job(place, first, std::move(map)));
   TESSER_RETURN_IF_ERROR(job->prepare(first));
@@ -81,9 +86,10 @@ Job::Job(JobPlace place, const JoinRequest& first, ChunkMap map)
     : place_(std::move(place)),
       name_(first.job),
       nonce_(first.nonce),
-      context_(first.settings, std::move(map), static_cast<std::uint32_t>(first.hub)),
+      context_(first.settings, std::move(map), static_cast<std::uint32_t>(first.hub),
+               first.rank / (first.settings.replicas / first.settings.racks)),
       cores_of_hubs_(first.cores),
-      workers_(static_cast<std::size_t>(first.settings.replicas)) {}
+      workers_(static_cast<std::size_t>(context_.workers)) {}
 
 Result<void> Job::prepare(const JoinRequest& first) {
   transport::DeviceOptions options;
@@ -91,7 +97,8 @@ Result<void> Job::prepare(const JoinRequest& first) {
   options.listen = place_.host + ":0";
   options.run = run_of(name_, nonce_);
   options.paths = place_.through_network ? transport::Paths::kNetworkOnly : transport::Paths::kAny;
-  options.signal_bytes = signal_bytes(context_.map.loads[context_.hub], workers_.size());
+  options.signal_bytes = signal_bytes(context_.map.loads[context_.hub],
+                                      workers_.size() + static_cast<std::size_t>(context_.settings.racks));
   TESSER_ASSIGN_OR_RETURN(device_, as_result(transport::Device::open(options)));
   context_.device = device_.get();
   const JobMemory memory(context_.map, context_.settings);
@@ -121,6 +128,16 @@ Result<void> Job::prepare(const JoinRequest& first) {
     const auto busy = std::count_if(loads.begin(), loads.end(), [](const auto& load) { return load.chunks != 0; });
     context_.clipping = std::make_unique<Clipping>(context_.map.chunks.size(), static_cast<int>(busy));
     context_.combine = [this](double squares) { context_.clipping->publish(squares); };
+  }
+  if (context_.settings.racks > 1) {
+    const std::uint64_t bytes = memory.tensor_bytes;
+    TESSER_ASSIGN_OR_RETURN(context_.sums, as_result(device_->allocate(bytes, {.name = "sums of job " + name_})));
+    TESSER_ASSIGN_OR_RETURN(context_.rack_inbox,
+                            as_result(device_->allocate(bytes * static_cast<std::uint64_t>(context_.settings.racks),
+                                                        {.name = "other racks' sums of job " + name_})));
+    racks_ =
+        std::make_unique<Racks>(RackPlace{name_, nonce_, place_.token, context_.rack, first.hub, first.urls, loads},
+                                *device_, context_.region, context_.rack_inbox);
   }
   for (std::uint32_t core = 0; core < loads.size(); ++core) {
     cores_.push_back(std::make_unique<JobCore>(context_, core));
@@ -168,19 +185,20 @@ bool Job::has_nonce(const std::string& nonce) const { return are_equal(nonce, no
 void Job::log(const std::string& line) const { place_.log(fmt::format("job {}: {}", name_, line)); }
 
 std::string Job::who(std::int64_t rank) const {
-  const JoinRequest& request = workers_[static_cast<std::size_t>(rank)].request;
+  const JoinRequest& request = workers_[static_cast<std::size_t>(rank - context_.first_rank)].request;
   return fmt::format("rank {} ({}, process {})", rank, request.host, request.process);
 }
 
 Result<Job::Worker*> Job::worker_of(std::int64_t rank) {
-  if (rank < 0 || rank >= static_cast<std::int64_t>(workers_.size())) {
+  if (rank < context_.first_rank || rank >= context_.first_rank + context_.workers) {
     ++refused_;
-    return invalid_input(fmt::format("job {} has ranks 0 to {}, not {}", name_, workers_.size() - 1, rank));
+    return invalid_input(fmt::format("job {} has ranks {} to {} at this hub, not {}", name_, context_.first_rank,
+                                     context_.first_rank + context_.workers - 1, rank));
   }
   if (state_ == State::kFailed) {
     return failed(reason_);
   }
-  return &workers_[static_cast<std::size_t>(rank)];
+  return &worker_at(rank);
 }
 
 Result<JoinAnswer> Job::join(const JoinRequest& request) {
@@ -222,11 +240,58 @@ void Job::run_control() {
     if (auto channel = device_->accept(transport::in(kLook))) {
       take_channel(std::move(*channel));
     }
+    look_for_racks();
     take_losses();
   }
 }
 
+void Job::look_for_racks() {
+  if (racks_ == nullptr) {
+    return;
+  }
+  Result<void> outcome;
+  {
+    const std::lock_guard lock(racks_mutex_);
+    outcome = racks_->are_linked() ? Result<void>() : racks_->look();
+  }
+  if (!outcome) {
+    const std::lock_guard lock(mutex_);
+    fail(outcome.error().message);
+  }
+}
+
+Result<RackAnswer> Job::introduce(const RackRequest& request) {
+  if (racks_ == nullptr) {
+    return invalid_input(fmt::format("job {} has one rack", name_));
+  }
+  const std::lock_guard lock(racks_mutex_);
+  return racks_->introduce(request);
+}
+
+void Job::take_rack_weights() {
+  const std::lock_guard lock(mutex_);
+  has_rack_weights_ = true;
+}
+
+Result<void> Job::fetch_state() {
+  if (racks_ == nullptr) {
+    return {};
+  }
+  const std::lock_guard lock(racks_mutex_);
+  return racks_->fetch(context_.map, JobMemory(context_.map, context_.settings));
+}
+
 void Job::take_channel(std::shared_ptr<transport::Channel> channel) {
+  if (racks_ != nullptr) {
+    const std::lock_guard lock(racks_mutex_);
+    const auto taken = racks_->take_channel(channel);
+    if (!taken) {
+      log("refused a hub of another rack: " + taken.error().message);
+    }
+    if (!taken || *taken) {
+      return;
+    }
+  }
   Worker* worker = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -318,11 +383,12 @@ Result<StartAnswer> Job::start(const WorkerRequest& request) {
         core->settle(request.rank, request.commits, false);
       }
       worker->commits = request.commits;
-    } else if (missing().empty()) {
-      if (const Result<void> begun = begin(); !begun) {
-        fail(begun.error().message);
-        return tl::unexpected<Error>(begun.error());
-      }
+    }
+  }
+  if (state_ == State::kGathering && missing().empty()) {
+    if (const Result<void> begun = begin(); !begun) {
+      fail(begun.error().message);
+      return tl::unexpected<Error>(begun.error());
     }
   }
   if (worker->state == WorkerState::kStarted && worker->is_return) {
@@ -345,13 +411,36 @@ std::string Job::missing() const {
   std::vector<std::size_t> ranks;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
     if (workers_[rank].state < WorkerState::kStarted) {
-      ranks.push_back(rank);
+      ranks.push_back(rank + static_cast<std::size_t>(context_.first_rank));
     }
   }
-  return ranks.empty() ? "" : fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+  if (!ranks.empty()) {
+    return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+  }
+  if (racks_ != nullptr && state_ == State::kGathering) {
+    const std::lock_guard lock(racks_mutex_);
+    if (!racks_->are_linked()) {
+      return racks_->missing();
+    }
+    if (context_.rack != 0 && !has_rack_weights_) {
+      return "rack 0's weights";
+    }
+  }
+  return "";
 }
 
 Result<void> Job::begin() {
+  if (racks_ != nullptr) {
+    const std::lock_guard lock(racks_mutex_);
+    for (std::size_t core = 0; core < cores_.size(); ++core) {
+      for (RackLink& link : racks_->take_links(core)) {
+        cores_[core]->attach(std::move(link));
+      }
+    }
+    if (context_.rack == 0) {
+      TESSER_RETURN_IF_ERROR(racks_->give_memory());
+    }
+  }
   for (Worker& worker : workers_) {
     TESSER_RETURN_IF_ERROR(give_all_weights(worker));
   }
@@ -441,7 +530,7 @@ void Job::take_losses() {
   }
   for (const Loss& loss : losses) {
     // Every core reports it; the worker may be back meanwhile.
-    if (workers_[static_cast<std::size_t>(loss.rank)].end.get() == loss.worker) {
+    if (worker_at(loss.rank).end.get() == loss.worker) {
       lose(loss.rank, loss.reason);
     }
   }
@@ -450,13 +539,13 @@ void Job::take_losses() {
     const Worker& worker = workers_[rank];
     if (worker.end != nullptr && worker.end->channel->failed() && worker.state >= WorkerState::kConnected &&
         worker.state <= WorkerState::kStarted) {
-      lose(static_cast<std::int64_t>(rank), worker.end->channel->failure()->message);
+      lose(static_cast<std::int64_t>(rank) + context_.first_rank, worker.end->channel->failure()->message);
     }
   }
 }
 
 void Job::lose(std::int64_t rank, const std::string& reason) {
-  Worker& worker = workers_[static_cast<std::size_t>(rank)];
+  Worker& worker = worker_at(rank);
   if (state_ == State::kFailed || worker.state == WorkerState::kLost || worker.state == WorkerState::kLeft) {
     return;
   }
@@ -528,6 +617,7 @@ JobFigures Job::figures() const {
   for (const auto& core : cores_) {
     figures.updates += core->counters().updates.load(std::memory_order_relaxed);
     figures.gradient_bytes += core->counters().gradient_bytes.load(std::memory_order_relaxed);
+    figures.rack_bytes += core->counters().rack_bytes.load(std::memory_order_relaxed);
     figures.weight_bytes += core->counters().weight_bytes.load(std::memory_order_relaxed);
   }
   figures.refused = refused_;

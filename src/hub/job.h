@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "hub/job_core.h"
 #include "hub/messages.h"
+#include "hub/racks.h"
 
 namespace tesser::hub {
 
@@ -23,6 +24,7 @@ struct JobPlace {
   std::string host = "127.0.0.1";               // to listen at, on a port that the system chooses
   std::vector<int> processors;                  // one for each core of the hub; -1: wherever the system puts it
   std::shared_ptr<RateLimit> rate_limit;        // null: none
+  std::string token;                            // of the hubs of other racks
   bool through_network = false;                 // never shared memory, for tests
   std::function<void(const std::string&)> log;  // of events, a line each; any thread
 };
@@ -36,6 +38,7 @@ struct JobFigures {
   std::uint64_t updates = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t weight_bytes = 0;
+  std::uint64_t rack_bytes = 0;
   std::uint64_t refused = 0;  // requests
 };
 
@@ -60,6 +63,10 @@ class Job {
   Result<ConnectedAnswer> connected(const WorkerRequest& request);
   Result<StartAnswer> start(const WorkerRequest& request);
   Result<void> leave(const WorkerRequest& request);
+  // With several racks: what their hubs ask, and optimizer state for a worker that will read it.
+  Result<RackAnswer> introduce(const RackRequest& request);
+  void take_rack_weights();
+  Result<void> fetch_state();
 
   JobStatus status() const;
   bool is_over() const;  // failed or ended
@@ -93,11 +100,13 @@ class Job {
   Result<void> connect_worker(Worker& worker, const std::shared_ptr<transport::Channel>& channel);
   void take_losses();
   void lose(std::int64_t rank, const std::string& reason);
+  void look_for_racks();
   Result<void> begin();
   Result<void> attach(Worker& worker);
   Result<void> give_all_weights(Worker& worker);
   void fail(const std::string& reason);  // under the lock
   Result<Worker*> worker_of(std::int64_t rank);
+  Worker& worker_at(std::int64_t rank) { return workers_[static_cast<std::size_t>(rank - context_.first_rank)]; }
   std::string who(std::int64_t rank) const;
   std::string missing() const;
   void log(const std::string& line) const;
@@ -118,8 +127,12 @@ class Job {
   mutable std::mutex mutex_;  // what follows
   State state_ = State::kGathering;
   std::string reason_;
-  std::vector<Worker> workers_;
+  std::vector<Worker> workers_;  // by rank, from the rack's first
+  bool has_rack_weights_ = false;
   std::uint64_t refused_ = 0;
+
+  mutable std::mutex racks_mutex_;
+  std::unique_ptr<Racks> racks_;  // null with one rack
 
   std::mutex loss_mutex_;
   std::deque<Loss> losses_;

@@ -45,7 +45,8 @@ JobCore::JobCore(JobContext& context, std::uint32_t core)
       element_(wire_element(context.settings.wire)),
       merge_begin_(context.map.chunks.size()),
       states_(context.map.chunks.size()),
-      peers_(static_cast<std::size_t>(context.settings.replicas)) {
+      peers_(static_cast<std::size_t>(context.workers)),
+      rack_links_(static_cast<std::size_t>(context.settings.racks)) {
   std::int64_t elements = 0;
   for (std::uint32_t chunk = 0; chunk < context.map.chunks.size(); ++chunk) {
     const Chunk& each = context.map.chunks[chunk];
@@ -55,9 +56,9 @@ JobCore::JobCore(JobContext& context, std::uint32_t core)
       elements += each.elements;
     }
   }
-  const bool merges = context.clipping != nullptr || context.settings.replicas > 2;
+  const bool merges = context.sums == nullptr && (context.clipping != nullptr || context.workers > 2);
   merge_.resize(merges ? static_cast<std::size_t>(elements) : 0);
-  for (std::int64_t rank = 0; rank < context.settings.replicas; ++rank) {
+  for (std::int64_t rank = 0; rank < context.workers; ++rank) {
     required_ |= bit(rank);
   }
   for (auto& numbers : numbers_) {
@@ -71,8 +72,7 @@ void JobCore::run() {
     if (has_commands_.load(std::memory_order_acquire)) {
       run_commands();
     }
-    const bool others = core_ == 0 && context_.take_from_hubs && context_.take_from_hubs();
-    const bool arrived = take_arrivals() || others;
+    const bool arrived = take_arrivals();
     const bool worked = work();
     if (arrived || worked || merge_ahead()) {
       continue;
@@ -80,12 +80,18 @@ void JobCore::run() {
     context_.device->wait(
         [this] {
           return stops_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_relaxed) ||
-                 (core_ == 0 && context_.hubs_have_news && context_.hubs_have_news()) ||
                  (summed_ == own_.size() && summed_ != 0 && context_.clipping->is_known(states_[own_.front()].step)) ||
+                 std::any_of(rack_links_.begin(), rack_links_.end(),
+                             [](const auto& link) { return link && link->arrivals.ready(); }) ||
                  std::any_of(peers_.begin(), peers_.end(),
                              [](const Peer& peer) { return peer.link && !peer.is_lost && peer.link->pushes.ready(); });
         },
         transport::in(kLook));
+    for (auto& link : rack_links_) {
+      if (link && link->end->channel->failed()) {
+        take_from_rack(*link);
+      }
+    }
     for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
       // The end of a channel shows only when asked for.
       if (peers_[rank].link && !peers_[rank].is_lost && peers_[rank].link->worker->channel->failed()) {
@@ -131,13 +137,18 @@ void JobCore::run_commands() {
 
 void JobCore::attach(Link link) {
   command([&] {
-    Peer& peer = peers_[static_cast<std::size_t>(link.worker->rank)];
+    Peer& peer = peers_[static_cast<std::size_t>(link.worker->rank - context_.first_rank)];
     peer.link.emplace(std::move(link));
     peer.is_lost = false;
   });
 }
 
-std::int64_t JobCore::detach(std::int64_t rank) {
+void JobCore::attach(RackLink link) {
+  command([&] { rack_links_[static_cast<std::size_t>(link.end->rack)].emplace(std::move(link)); });
+}
+
+std::int64_t JobCore::detach(std::int64_t global_rank) {
+  const std::int64_t rank = global_rank - context_.first_rank;
   std::int64_t commits = 0;
   command([&] {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
@@ -149,7 +160,8 @@ std::int64_t JobCore::detach(std::int64_t rank) {
   return commits;
 }
 
-void JobCore::settle(std::int64_t rank, std::int64_t commits, bool without) {
+void JobCore::settle(std::int64_t global_rank, std::int64_t commits, bool without) {
+  const std::int64_t rank = global_rank - context_.first_rank;
   command([&] {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     // Where this core has not heard of a commit that another has, all gradients of that step had arrived here too.
@@ -182,7 +194,7 @@ void JobCore::settle(std::int64_t rank, std::int64_t commits, bool without) {
 
 void JobCore::leave(std::int64_t rank) {
   command([&] {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    Peer& peer = peers_[static_cast<std::size_t>(rank - context_.first_rank)];
     peer.has_left = true;
     peer.is_lost = true;
   });
@@ -205,7 +217,53 @@ bool JobCore::take_arrivals() {
       any = take_arrivals_of(static_cast<std::int64_t>(rank)) || any;
     }
   }
+  for (auto& link : rack_links_) {
+    if (link && link->arrivals.ready()) {
+      any = take_from_rack(*link) || any;
+    }
+  }
   return any;
+}
+
+bool JobCore::take_from_rack(RackLink& link) {
+  for (int taken = 0; taken < kTurn; ++taken) {
+    const auto number = link.arrivals.poll();
+    if (!number) {
+      lose(link, number.error().message);
+      return false;
+    }
+    if (!*number) {
+      return taken != 0;
+    }
+    const std::uint32_t chunk = notice_chunk(**number);
+    const bool is_ours = chunk < states_.size() && owner_rack(chunk, context_.settings.racks) == context_.rack;
+    switch (notice_kind(**number)) {
+      case Notice::kGradient:
+      case Notice::kNone:
+        if (is_ours) {
+          take_sum(link.end->rack, chunk, notice_kind(**number) == Notice::kNone);
+          continue;
+        }
+        break;
+      case Notice::kWeights:
+        if (chunk < states_.size() && !is_ours) {
+          end_step(chunk, true);
+          continue;
+        }
+        break;
+      case Notice::kCommit:
+        break;
+    }
+    lose(link, fmt::format("it sent notification {}, which means nothing", **number));
+    return false;
+  }
+  return true;
+}
+
+void JobCore::lose(const RackLink& link, const std::string& reason) {
+  const std::int64_t rack = link.end->rack;
+  rack_links_[static_cast<std::size_t>(rack)].reset();
+  context_.broken(fmt::format("the hub of rack {} is lost: {}", rack, reason));
 }
 
 bool JobCore::take_arrivals_of(std::int64_t rank) {
@@ -241,22 +299,25 @@ void JobCore::take(std::int64_t rank, std::uint32_t number) {
       return take_chunk(rank, notice_chunk(number), false);
     case Notice::kNone:
       return take_chunk(rank, notice_chunk(number), true);
+    case Notice::kWeights:
+      break;
   }
-  lose(rank, fmt::format("rank {} sent notification {}, which means nothing", rank, number));
+  lose(rank, fmt::format("it sent notification {}, which means nothing", number));
 }
 
 void JobCore::take_commit(std::int64_t rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const std::int64_t step = peer.commits;
   if (step > committed_ + 1) {
-    return lose(rank, fmt::format("rank {} committed a step before it had the weights of the one before", rank));
+    return lose(rank, "it committed a step before it had the weights of the one before");
   }
   for (std::size_t other = 0; other < peers_.size(); ++other) {
     if (peers_[other].has_left && peers_[other].commits <= step) {
       return context_.broken(
           fmt::format("rank {} goes on to step {}, but rank {} has left after step {}: all replicas must take the same "
                       "number of steps",
-                      rank, step + 1, other, peers_[other].commits));
+                      rank + context_.first_rank, step + 1, static_cast<std::int64_t>(other) + context_.first_rank,
+                      peers_[other].commits));
     }
   }
   if (!agrees_with_others(rank, step)) {
@@ -293,22 +354,23 @@ bool JobCore::agrees_with_others(std::int64_t rank, std::int64_t step) {
   for (std::size_t group = 0; group < numbers.size(); ++group) {
     if (others[group].learning_rate != numbers[group].learning_rate) {
       where = fmt::format("learning rate {} for parameter group {}, where rank {} has {}", others[group].learning_rate,
-                          group, earlier - peers_.begin(), numbers[group].learning_rate);
+                          group, earlier - peers_.begin() + context_.first_rank, numbers[group].learning_rate);
       break;
     }
   }
-  context_.broken(fmt::format("replicas disagree at step {}: rank {} gives {}", step, rank, where));
+  context_.broken(
+      fmt::format("replicas disagree at step {}: rank {} gives {}", step, rank + context_.first_rank, where));
   return false;
 }
 
 void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {
   if (chunk >= context_.map.chunks.size() || context_.map.chunks[chunk].hub != context_.hub ||
       context_.map.chunks[chunk].core != core_) {
-    return lose(rank, fmt::format("rank {} pushed chunk {}, which is not of core {}", rank, chunk, core_));
+    return lose(rank, fmt::format("it pushed chunk {}, which is not of core {}", chunk, core_));
   }
   ChunkState& state = states_[chunk];
   if ((state.given & bit(rank)) != 0) {
-    return lose(rank, fmt::format("rank {} pushed chunk {} of step {} twice", rank, chunk, state.step));
+    return lose(rank, fmt::format("it pushed chunk {} of step {} twice", chunk, state.step));
   }
   state.given |= bit(rank);
   if (none) {
@@ -323,7 +385,7 @@ void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {
   }
   // Two or more that come first in the order of ranks may be summed before the rest is there.
   const int first = std::countr_one(state.given);
-  if (!merge_.empty() && !state.is_queued && first >= static_cast<int>(state.merged) + 2) {
+  if (can_merge() && !state.is_queued && first >= static_cast<int>(state.merged) + 2) {
     state.is_queued = true;
     mergeable_.push_back(chunk);
   }
@@ -419,28 +481,109 @@ bool JobCore::holds_sum(const ChunkState& state) {
   return (ranks_below(state.merged) & state.given & ~state.none) != 0;
 }
 
-float* JobCore::merge_buffer(std::uint32_t chunk) { return merge_.data() + merge_begin_[chunk]; }
+float* JobCore::merge_buffer(std::uint32_t chunk) {
+  return context_.sums != nullptr ? reinterpret_cast<float*>(context_.sums->data()) + context_.map.chunks[chunk].begin
+                                  : merge_.data() + merge_begin_[chunk];
+}
+
+bool JobCore::sum_up(std::uint32_t chunk) {
+  ChunkState& state = states_[chunk];
+  const auto& sources = sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size()));
+  const bool held = holds_sum(state);
+  if (!sources.empty()) {
+    (held ? sum_loops().add : sum_loops().sum)(merge_buffer(chunk), sources.data(), static_cast<int>(sources.size()),
+                                               context_.map.chunks[chunk].elements, element_);
+  }
+  state.merged = static_cast<std::uint32_t>(peers_.size());
+  return held || !sources.empty();
+}
 
 void JobCore::sum_for_clipping(std::uint32_t chunk) {
   ChunkState& state = states_[chunk];
-  const std::int64_t elements = context_.map.chunks[chunk].elements;
-  const auto& sources = sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size()));
-  const bool held = holds_sum(state);
-  float* sum = merge_buffer(chunk);
-  if (!sources.empty()) {
-    (held ? sum_loops().add : sum_loops().sum)(sum, sources.data(), static_cast<int>(sources.size()), elements,
-                                               element_);
-  }
-  const bool any = held || !sources.empty();
-  context_.clipping->set_squares(chunk, any ? sum_loops().squares(sum, elements) : 0);
-  state.merged = static_cast<std::uint32_t>(peers_.size());
+  const bool any = sum_up(chunk);
+  context_.clipping->set_squares(
+      chunk, any ? sum_loops().squares(merge_buffer(chunk), context_.map.chunks[chunk].elements) : 0);
   state.is_summed = true;
   if (++summed_ == own_.size()) {
     context_.clipping->core_done(state.step, context_.combine);
   }
 }
 
+void JobCore::finish_in_rack(std::uint32_t chunk) {
+  const bool any = sum_up(chunk);
+  const std::int64_t owner = owner_rack(chunk, context_.settings.racks);
+  if (owner == context_.rack) {
+    return take_sum(owner, chunk, !any);
+  }
+  auto& link = rack_links_[static_cast<std::size_t>(owner)];
+  if (!link) {
+    return;  // the job is broken
+  }
+  const Chunk& each = context_.map.chunks[chunk];
+  const auto bytes = static_cast<std::uint64_t>(each.elements) * sizeof(float);
+  const auto begin = static_cast<std::uint64_t>(each.begin) * sizeof(float);
+  const std::uint64_t slot = static_cast<std::uint64_t>(context_.rack) * context_.sums->bytes();
+  const auto sent = any ? link->sends.write_and_notify(*context_.sums, Strided::contiguous(begin, bytes),
+                                                       *link->end->inbox, Strided::contiguous(slot + begin, bytes),
+                                                       notice(Notice::kGradient, chunk), rack_sent_)
+                        : link->sends.notify(notice(Notice::kNone, chunk), transport::Notification::kAlone);
+  if (!sent) {
+    return lose(*link, sent.error().message);
+  }
+  counters_.rack_bytes.fetch_add(any ? bytes : 0, std::memory_order_relaxed);
+}
+
+void JobCore::take_sum(std::int64_t rack, std::uint32_t chunk, bool none) {
+  ChunkState& state = states_[chunk];
+  state.rack_given |= bit(rack);
+  state.rack_none |= none ? bit(rack) : 0;
+  if (std::popcount(state.rack_given) == static_cast<int>(context_.settings.racks)) {
+    update_from_racks(chunk);
+  }
+}
+
+void JobCore::update_from_racks(std::uint32_t chunk) {
+  ChunkState& state = states_[chunk];
+  const Chunk& each = context_.map.chunks[chunk];
+  const auto begin = static_cast<std::uint64_t>(each.begin) * sizeof(float);
+  sources_.clear();
+  for (std::int64_t rack = 0; rack < context_.settings.racks; ++rack) {
+    if ((state.rack_none & bit(rack)) == 0) {
+      const std::uint64_t slot = static_cast<std::uint64_t>(rack) * context_.sums->bytes();
+      sources_.push_back(rack == context_.rack ? context_.sums->data() + begin
+                                               : context_.rack_inbox->data() + slot + begin);
+    }
+  }
+  const bool changed = !sources_.empty();
+  if (changed) {
+    const double average = context_.settings.average ? 1.0 / static_cast<double>(context_.settings.replicas) : 1.0;
+    apply(chunk, nullptr, sources_, WireElement::kFloat32, static_cast<float>(average));
+  }
+  state.rack_given = 0;
+  state.rack_none = 0;
+  const auto bytes = static_cast<std::uint64_t>(each.elements) * sizeof(float);
+  const Strided place = Strided::contiguous(begin, bytes);
+  const std::uint32_t number = notice(Notice::kWeights, chunk);
+  for (auto& link : rack_links_) {
+    if (!link) {
+      continue;
+    }
+    const auto sent =
+        changed ? link->sends.write_and_notify(*context_.region, place, *link->end->memory, place, number, rack_sent_)
+                : link->sends.notify(number, transport::Notification::kAlone);
+    if (!sent) {
+      lose(*link, sent.error().message);
+      continue;
+    }
+    counters_.rack_bytes.fetch_add(changed ? bytes : 0, std::memory_order_relaxed);
+  }
+  end_step(chunk, changed);
+}
+
 void JobCore::finish(std::uint32_t chunk) {
+  if (context_.settings.racks > 1) {
+    return finish_in_rack(chunk);
+  }
   const double average =
       context_.settings.average ? 1.0 / static_cast<double>(std::popcount(states_[chunk].given)) : 1.0;
   update(chunk, static_cast<float>(average));
@@ -457,21 +600,30 @@ void JobCore::update(std::uint32_t chunk, float scale) {
     std::this_thread::sleep_until(when);
   }
   if (changed) {
-    const std::int64_t group_number = context_.settings.keys[each.key].group;
-    const auto group = static_cast<std::size_t>(group_number);
-    ChunkMemory memory;
-    memory.weights = context_.weights + each.begin;
-    for (std::size_t tensor = 0; tensor < memory.state.size(); ++tensor) {
-      memory.state[tensor] = context_.state[tensor] == nullptr ? nullptr : context_.state[tensor] + each.begin;
-    }
-    memory.elements = each.elements;
     const float* merged = holds_sum(state) ? merge_buffer(chunk) : nullptr;
-    const auto& sources = sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size()));
-    update_chunk(memory, merged, sources, element_, context_.settings.groups[group],
-                 numbers_[state.step % kStepSlots][group], context_.updates[chunk], scale);
-    ++context_.updates[chunk];
-    counters_.updates.fetch_add(1, std::memory_order_relaxed);
+    apply(chunk, merged, sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size())), element_, scale);
   }
+  end_step(chunk, changed);
+}
+
+void JobCore::apply(std::uint32_t chunk, const float* first, std::span<const void* const> sources, WireElement element,
+                    float scale) {
+  const Chunk& each = context_.map.chunks[chunk];
+  const auto group = static_cast<std::size_t>(context_.settings.keys[each.key].group);
+  ChunkMemory memory;
+  memory.weights = context_.weights + each.begin;
+  for (std::size_t tensor = 0; tensor < memory.state.size(); ++tensor) {
+    memory.state[tensor] = context_.state[tensor] == nullptr ? nullptr : context_.state[tensor] + each.begin;
+  }
+  memory.elements = each.elements;
+  update_chunk(memory, first, sources, element, context_.settings.groups[group],
+               numbers_[states_[chunk].step % kStepSlots][group], context_.updates[chunk], scale);
+  ++context_.updates[chunk];
+  counters_.updates.fetch_add(1, std::memory_order_relaxed);
+}
+
+void JobCore::end_step(std::uint32_t chunk, bool changed) {
+  ChunkState& state = states_[chunk];
   state.given = 0;
   state.none = 0;
   state.merged = 0;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "hub/chunk_map.h"
 #include "hub/clipping.h"
 #include "hub/job_settings.h"
+#include "hub/racks.h"
 #include "hub/rate_limit.h"
 #include "hub/update.h"
 #include "hub/wire.h"
@@ -50,36 +52,42 @@ struct Link {
 struct CoreCounters {
   std::atomic<std::uint64_t> updates{0};         // of chunks
   std::atomic<std::uint64_t> gradient_bytes{0};  // taken in
+  std::atomic<std::uint64_t> rack_bytes{0};      // sent to other racks
   std::atomic<std::uint64_t> weight_bytes{0};    // given out: a share for each worker, also where they are shared
 };
 
 // What the cores of one job share.
 struct JobContext {
-  JobContext(JobSettings job_settings, ChunkMap chunk_map, std::uint32_t this_hub)
+  JobContext(JobSettings job_settings, ChunkMap chunk_map, std::uint32_t this_hub, std::int64_t this_rack)
       : settings(std::move(job_settings)),
         map(std::move(chunk_map)),
         worker_memory(map, settings),
         inbox(map, settings, static_cast<int>(map.loads[this_hub].size())),
-        hub(this_hub) {}
+        hub(this_hub),
+        rack(this_rack),
+        workers(settings.replicas / settings.racks),
+        first_rank(rack * workers) {}
 
   const JobSettings settings;
   const ChunkMap map;
   const WorkerMemory worker_memory;
   const Inbox inbox;
-  const std::uint32_t hub;
+  const std::uint32_t hub;  // in its rack
+  const std::int64_t rack;
+  const std::int64_t workers;  // of this rack
+  const std::int64_t first_rank;
   transport::Device* device = nullptr;
   float* weights = nullptr;                         // of all tensors
   std::shared_ptr<transport::MemoryRegion> region;  // holds weights (unless they live at another hub) and state
   std::array<float*, kMostStateTensors> state{};    // each in the layout of the weights; null where none has it
   std::int64_t* updates = nullptr;                  // that each chunk has had
-  std::unique_ptr<Clipping> clipping;               // null without
+  // With several racks: sums of this rack's gradients, and those of other racks, a layout of all tensors for each.
+  std::shared_ptr<transport::MemoryRegion> sums;
+  std::shared_ptr<transport::MemoryRegion> rack_inbox;
+  std::unique_ptr<Clipping> clipping;  // null without
   // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
   std::function<void(double squares)> combine;
   std::shared_ptr<RateLimit> rate_limit;  // of the tenant; null without
-  // Of the hub's first core: a look at what other hubs send (true when something has come), and a cheap one whether
-  // there is anything.
-  std::function<bool()> take_from_hubs;
-  std::function<bool()> hubs_have_news;
   // A core has lost a worker, or found that it does not keep to the protocol. Called on the core's thread; quick.
   std::function<void(const WorkerEnd& worker, const std::string& reason)> lost;
   // Replicas disagree, or another error that ends the job. Likewise.
@@ -96,6 +104,7 @@ class JobCore {
 
   // From the control thread. Taken up by the core's thread soon.
   void attach(Link link);
+  void attach(RackLink link);
   // Takes what had arrived from the worker and forgets it; returns, once that is done, how many steps it has committed.
   std::int64_t detach(std::int64_t rank);
   // A lost worker had committed so many steps. What it gave for later steps is forgotten. The job goes on without it,
@@ -110,11 +119,13 @@ class JobCore {
 
  private:
   struct ChunkState {
-    std::uint64_t given = 0;   // ranks, as bits
-    std::uint64_t none = 0;    // those that have no gradient in this step
-    std::uint32_t merged = 0;  // ranks below this one are in the merge buffer
-    bool is_queued = false;    // for merging ahead
-    bool is_summed = false;    // into the merge buffer, for clipping
+    std::uint64_t given = 0;       // ranks, as bits
+    std::uint64_t none = 0;        // those that have no gradient in this step
+    std::uint32_t merged = 0;      // ranks below this one are in the merge buffer
+    std::uint64_t rack_given = 0;  // racks, of chunks that this rack owns
+    std::uint64_t rack_none = 0;
+    bool is_queued = false;  // for merging ahead
+    bool is_summed = false;  // into the merge buffer, for clipping
     std::int64_t step = 0;
   };
   struct Peer {
@@ -127,6 +138,9 @@ class JobCore {
 
   bool take_arrivals();
   bool take_arrivals_of(std::int64_t rank);
+  bool take_from_rack(RackLink& link);
+  void take_sum(std::int64_t rack, std::uint32_t chunk, bool none);
+  void lose(const RackLink& link, const std::string& reason);
   void take(std::int64_t rank, std::uint32_t number);
   void take_commit(std::int64_t rank);
   void take_chunk(std::int64_t rank, std::uint32_t chunk, bool none);
@@ -143,7 +157,14 @@ class JobCore {
   bool merge_ahead();
   void finish(std::uint32_t chunk);
   void sum_for_clipping(std::uint32_t chunk);
+  bool can_merge() const { return context_.sums != nullptr || !merge_.empty(); }
+  bool sum_up(std::uint32_t chunk);  // into the merge buffer; false when nobody has a gradient
+  void finish_in_rack(std::uint32_t chunk);
+  void update_from_racks(std::uint32_t chunk);
   void update(std::uint32_t chunk, float scale);
+  void apply(std::uint32_t chunk, const float* first, std::span<const void* const> sources, WireElement element,
+             float scale);
+  void end_step(std::uint32_t chunk, bool changed);
   void give_weights(std::uint32_t chunk, bool changed);
   std::vector<const void*>& sources_of(std::uint32_t chunk, std::uint32_t from, std::uint32_t until);
   static bool holds_sum(const ChunkState& state);  // whether the merge buffer has one
@@ -155,10 +176,12 @@ class JobCore {
   std::vector<std::uint32_t> own_;         // chunks of this core
   std::vector<std::int64_t> merge_begin_;  // of each chunk in merge_
   std::vector<float> merge_;
-  std::vector<ChunkState> states_;  // by chunk; only those of this core are used
-  std::vector<Peer> peers_;         // by rank
-  std::uint64_t required_ = 0;      // ranks whose gradients an update needs
-  std::int64_t committed_ = 0;      // steps that all of them have committed
+  std::vector<ChunkState> states_;                   // by chunk; only those of this core are used
+  std::vector<Peer> peers_;                          // by rank, from the rack's first
+  std::vector<std::optional<RackLink>> rack_links_;  // by rack
+  transport::Completion rack_sent_;
+  std::uint64_t required_ = 0;  // ranks whose gradients an update needs
+  std::int64_t committed_ = 0;  // steps that all of them have committed
   std::vector<Hyperparameters> numbers_[kStepSlots];
 
   std::vector<std::uint32_t> ready_;      // complete and committed

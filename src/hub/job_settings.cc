@@ -94,6 +94,15 @@ Result<void> check(const JobSettings& settings) {
   if (settings.replicas < 1 || settings.replicas > kMostReplicas) {
     return invalid_input(fmt::format("{} replicas; a hub serves 1 to {}", settings.replicas, kMostReplicas));
   }
+  if (settings.racks < 1 || settings.racks > kMostRacks || settings.replicas % settings.racks != 0) {
+    return invalid_input(fmt::format("{} replicas on {} racks: 1 to {} racks have the same number of replicas each",
+                                     settings.replicas, settings.racks, kMostRacks));
+  }
+  if (settings.racks > 1 && (settings.one_machine || settings.clip_norm > 0 || settings.on_loss != OnLoss::kStop)) {
+    return invalid_input(
+        "a job on several racks is not on one machine, does not clip by the norm of the whole gradient, and stops when "
+        "a worker is lost");
+  }
   if (settings.groups.empty() || settings.keys.empty()) {
     return invalid_input("a job needs at least one tensor and one parameter group");
   }
@@ -139,6 +148,7 @@ Result<void> check(const JobSettings& settings) {
 std::string to_json(const JobSettings& settings) {
   return JsonMembers()
       .add("replicas", settings.replicas)
+      .add("racks", settings.racks)
       .add_text("groups", json_list(settings.groups, group_text))
       .add("average", settings.average)
       .add("clip_norm", settings.clip_norm)
@@ -155,6 +165,7 @@ Result<JobSettings> read_job_settings(const std::string& text) {
   return read_json_object<JobSettings>(text, "job settings",
                                        [](JsonReader& reader, JobSettings& settings) {
                                          settings.replicas = reader.integer("replicas", 1);
+                                         settings.racks = reader.integer("racks", 1);
                                          settings.groups = read_json_list<ParameterGroup>(reader, "groups", read_group);
                                          settings.average = reader.boolean("average");
                                          settings.clip_norm = reader.number("clip_norm");

@@ -63,6 +63,8 @@ enum class OnLoss : std::uint8_t {
 
 struct JobSettings {
   std::int64_t replicas = 1;  // at most kMostReplicas
+  // Ranks are divided among racks, each with hubs of its own, in order and evenly.
+  std::int64_t racks = 1;
   std::vector<ParameterGroup> groups;
   std::vector<Key> keys;
   bool average = true;           // else the sum of the replicas' gradients
@@ -80,6 +82,7 @@ struct JobSettings {
 };
 
 inline constexpr std::int64_t kMostReplicas = 64;
+inline constexpr std::int64_t kMostRacks = 16;
 
 // kInvalidInput that names what is wrong.
 Result<void> check(const JobSettings& settings);

@@ -47,6 +47,7 @@ std::string to_json(const JoinRequest& request) {
       .add_text("cores", json_list(request.cores))
       .add("home_address", request.home_address)
       .add("home", handle_text(request.home))
+      .add_text("urls", json_list(request.urls))
       .add("settings", to_json(request.settings))
       .object();
 }
@@ -65,6 +66,7 @@ Result<JoinRequest> read_join_request(const std::string& text) {
                             value.cores = reader.integers("cores");
                             value.home_address = reader.string("home_address");
                             value.home = read_handle(reader, "home");
+                            value.urls = reader.strings("urls");
                             settings = reader.string("settings");
                           }));
   TESSER_ASSIGN_OR_RETURN(request.settings, read_job_settings(settings));
@@ -106,6 +108,46 @@ Result<WorkerRequest> read_worker_request(const std::string& text) {
     request.rank = reader.integer("rank", 0);
     request.shares_weights = reader.boolean("shares_weights");
     request.commits = reader.integer("commits", 0);
+  });
+}
+
+std::string to_json(const RackRequest& request) {
+  return JsonMembers()
+      .add("job", request.job)
+      .add("nonce", request.nonce)
+      .add("rack", request.rack)
+      .add("memory", handle_text(request.memory))
+      .add("inbox", handle_text(request.inbox))
+      .add("cores", request.cores)
+      .object();
+}
+
+Result<RackRequest> read_rack_request(const std::string& text) {
+  return read_json_object<RackRequest>(text, "request", [](JsonReader& reader, RackRequest& request) {
+    request.job = reader.string("job");
+    request.nonce = reader.string("nonce");
+    request.rack = reader.integer("rack", 0);
+    request.memory = read_handle(reader, "memory");
+    request.inbox = read_handle(reader, "inbox");
+    request.cores = reader.integer("cores", 1);
+  });
+}
+
+std::string to_json(const RackAnswer& answer) {
+  return JsonMembers()
+      .add("ready", answer.ready)
+      .add("address", answer.address)
+      .add("memory", handle_text(answer.memory))
+      .add("inbox", handle_text(answer.inbox))
+      .object();
+}
+
+Result<RackAnswer> read_rack_answer(const std::string& text) {
+  return read_json_object<RackAnswer>(text, "answer", [](JsonReader& reader, RackAnswer& answer) {
+    answer.ready = reader.boolean("ready");
+    answer.address = reader.string("address");
+    answer.memory = read_handle(reader, "memory");
+    answer.inbox = read_handle(reader, "inbox");
   });
 }
 

@@ -46,6 +46,8 @@ std::string metrics_text(const std::vector<JobFigures>& jobs, std::uint64_t refu
              [](const JobFigures& job) { return job.gradient_bytes; }),
       family(jobs, "tesser_hub_weight_bytes_total", "Bytes of weights given to workers", MetricType::Counter,
              [](const JobFigures& job) { return job.weight_bytes; }),
+      family(jobs, "tesser_hub_rack_bytes_total", "Bytes of sums and weights sent to other racks", MetricType::Counter,
+             [](const JobFigures& job) { return job.rack_bytes; }),
       family(jobs, "tesser_hub_job_requests_refused_total", "Requests and connections refused", MetricType::Counter,
              [](const JobFigures& job) { return job.refused; }),
   });

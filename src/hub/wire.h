@@ -14,7 +14,8 @@ namespace tesser::hub {
 
 // A worker's notification: a chunk's gradient is there; there is none in this step; the step is committed. A hub's: the
 // chunk's weights are there.
-enum class Notice : std::uint32_t { kGradient = 0, kNone = 1, kCommit = 2 };
+// Between hubs of racks: the rack's sum is there, or there is none; the weights are there.
+enum class Notice : std::uint32_t { kGradient = 0, kNone = 1, kCommit = 2, kWeights = 3 };
 
 inline constexpr std::uint32_t kNoticeBits = 2;
 inline constexpr std::int64_t kMostChunks = std::int64_t{1} << 20;

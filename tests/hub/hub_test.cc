@@ -2,6 +2,8 @@
 // replicas, cores, hubs, the size of chunks, and the path.
 #include "hub/hub.h"
 
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -202,6 +204,74 @@ TEST(HubTest, AJobGoesOnFromTheStateOfAnother) {
       ASSERT_TRUE(second->leave().has_value());
       EXPECT_EQ(second->state(0).value(), "ended");
     }
+  }
+}
+
+TEST(HubTest, HubsOfRacksExchangeSums) {
+  for (const std::int64_t racks : {2, 3}) {
+    for (const bool through_network : {false, true}) {
+      RunOptions options = run_of(settings_for(2 * racks, kSizes, kAdam));
+      options.settings.racks = racks;
+      options.hubs = static_cast<int>(racks);
+      options.through_network = through_network;
+      // Sums of racks, then their sum: another order than that of the ranks.
+      const Tensors expected = run_alone(options);
+      for (const Tensors& seen : run_replicas(options)) {
+        for (std::size_t key = 0; key < expected.size(); ++key) {
+          for (std::size_t i = 0; i < expected[key].size(); ++i) {
+            ASSERT_NEAR(seen[key][i], expected[key][i], 1e-5) << "tensor " << key << ", element " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(HubTest, RacksWithSeveralHubsRepeatToTheBit) {
+  RunOptions options = run_of(settings_for(4, kSizes, kMomentum));
+  options.settings.racks = 2;
+  options.settings.wire = DType::kBFloat16;
+  options.hubs = 4;
+  options.cores = 1;
+  options.has_gradient = [](std::int64_t rank, std::int64_t step, std::int64_t key) {
+    return key == 4 ? false : key == 2 ? rank < 2 : key != 3 || step != 1;
+  };
+  const std::vector<Tensors> first = run_replicas(options);
+  EXPECT_EQ(first, run_replicas(options));
+  EXPECT_EQ(first[0], first[3]);
+}
+
+TEST(HubTest, OptimizerStateComesFromAllRacks) {
+  RunOptions options = run_of(settings_for(2, {50'000}, kAdam));
+  options.settings.racks = 2;
+  const auto hubs = open_hubs(2, 2);
+  std::vector<std::vector<float>> states(2);
+  std::vector<std::thread> workers;
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    workers.emplace_back([&, rank] {
+      auto client = Client::join(worker_options(hubs, options.settings, rank));
+      ASSERT_TRUE(client.has_value()) << client.error().message;
+      ASSERT_TRUE((*client)->start().has_value());
+      ASSERT_TRUE(take_step(**client, options, rank).has_value());
+      auto& state = states[static_cast<std::size_t>(rank)];
+      state.resize(50'000);
+      const auto outcome = (*client)->read_state(0, 0, state);
+      ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+      const auto updates = (*client)->read_updates(0);
+      ASSERT_TRUE(updates.has_value()) << updates.error().message;
+      EXPECT_EQ(*updates, 1);
+      ASSERT_TRUE((*client)->leave().has_value());
+    });
+  }
+  for (std::thread& worker : workers) {
+    worker.join();
+  }
+  EXPECT_EQ(states[0], states[1]);
+  for (std::size_t i = 0; i < states[0].size(); ++i) {
+    const auto element = static_cast<std::int64_t>(i);
+    const float mean = 0.5F * (gradient_value(0, 0, 0, element, false) + gradient_value(1, 0, 0, element, false));
+    // Weight decay adds a hundredth of weights that are zeros here.
+    ASSERT_NEAR(states[0][i], 0.1F * mean, 1e-6) << i;
   }
 }
 
