@@ -82,6 +82,15 @@ TEST(Localize, ConvolutionsPadByThemselvesWhereNoImageIsCut) {
   const LocalCall sum = localized(weight, weight_semantics, part(weight_semantics, {{"n", {0, 4}}}), shipped);
   EXPECT_EQ(sum.args, weight.node().args);
   EXPECT_EQ(region_text(sum.operands[1].given), "[0:4, 0:6, 0:9, 0:12]");
+
+  NodeBuilder upward("aten::convolution");
+  upward.tensor({8, 6, 5, 7}).tensor({6, 4, 2, 2}).null().integers({2, 2}).integers({0, 0}).integers({1, 1});
+  upward.with(true).integers({0, 0}).integer(1).result({8, 4, 10, 14});
+  const NodeSemantics upward_semantics = analyzed(upward, shipped);
+  const LocalCall up = localized(upward, upward_semantics, part(upward_semantics, {{"n", {0, 4}}}), shipped);
+  EXPECT_EQ(up.args, upward.node().args);
+  EXPECT_EQ(region_text(up.operands[0].given), "[0:4, 0:6, 0:5, 0:7]");
+  EXPECT_EQ(region_text(up.results[0].produced), "[0:4, 0:4, 0:10, 0:14]");
 }
 
 TEST(Localize, TheBiasIsZeroInAllButTheFirstPartOfASum) {
