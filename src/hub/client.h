@@ -100,6 +100,8 @@ class Client {
   void abandon() { has_left_ = true; }
 
   const ChunkMap& map() const { return map_; }
+  // Whether weights() are the hub's own, once started.
+  bool shares_weights() const { return shares_weights_; }
   // How each hub is reached, for people.
   std::vector<std::string> paths() const;
 

@@ -110,7 +110,6 @@ Result<void> Job::prepare(const JoinRequest& first) {
         reinterpret_cast<float*>(context_.region->data() + memory.state(tensor));
   }
   context_.updates = reinterpret_cast<std::int64_t*>(context_.region->data() + memory.updates());
-  TESSER_RETURN_IF_ERROR(find_home(first));
   context_.rate_limit = place_.rate_limit;
   context_.lost = [this](const WorkerEnd& worker, const std::string& reason) {
     const std::lock_guard lock(loss_mutex_);
@@ -122,13 +121,23 @@ Result<void> Job::prepare(const JoinRequest& first) {
   };
   const auto& loads = context_.map.loads[context_.hub];
   if (context_.settings.clip_norm > 0) {
-    if (cores_of_hubs_.size() > 1) {
-      return invalid_input("clipping by the norm of the whole gradient needs a job with one hub");
-    }
     const auto busy = std::count_if(loads.begin(), loads.end(), [](const auto& load) { return load.chunks != 0; });
     context_.clipping = std::make_unique<Clipping>(context_.map.chunks.size(), static_cast<int>(busy));
-    context_.combine = [this](double squares) { context_.clipping->publish(squares); };
+    const auto publish = [this](double total) {
+      context_.clipping->publish(total);
+      device_->wake();
+    };
+    context_.combine = publish;
+    if (cores_of_hubs_.size() > 1) {
+      context_.norms = std::make_unique<NormExchange>(context_.hub, cores_of_hubs_.size(), publish, context_.broken);
+      context_.combine = [this](double squares) { context_.norms->give(squares); };
+      // A hub without chunks has nobody to say that it is done.
+      if (busy == 0) {
+        return invalid_input(fmt::format("job {} has more hubs than chunks", name_));
+      }
+    }
   }
+  TESSER_RETURN_IF_ERROR(connect_first_hub(first));
   if (context_.settings.racks > 1) {
     const std::uint64_t bytes = memory.tensor_bytes;
     TESSER_ASSIGN_OR_RETURN(context_.sums, as_result(device_->allocate(bytes, {.name = "sums of job " + name_})));
@@ -152,15 +161,22 @@ Result<void> Job::prepare(const JoinRequest& first) {
   return {};
 }
 
-Result<void> Job::find_home(const JoinRequest& first) {
-  if (first.hub == 0 || !context_.settings.one_machine) {
+Result<void> Job::connect_first_hub(const JoinRequest& first) {
+  if (first.hub == 0 || (!context_.settings.one_machine && context_.norms == nullptr)) {
     return {};
   }
-  TESSER_ASSIGN_OR_RETURN(home_channel_, as_result(device_->connect(first.home_address, transport::in(kPatience))));
-  TESSER_ASSIGN_OR_RETURN(auto home, as_result(home_channel_->import_region(first.home, transport::in(kPatience))));
+  TESSER_ASSIGN_OR_RETURN(auto channel, as_result(device_->connect(first.home_address, transport::in(kPatience))));
+  hub_channels_.push_back(channel);
+  if (context_.norms != nullptr) {
+    TESSER_RETURN_IF_ERROR(context_.norms->add(0, channel));
+  }
+  if (!context_.settings.one_machine) {
+    return {};
+  }
+  TESSER_ASSIGN_OR_RETURN(auto home, as_result(channel->import_region(first.home, transport::in(kPatience))));
   if (home->mapped() == nullptr || home->bytes() != context_.region->bytes()) {
     return invalid_input(fmt::format("job {} says that all of it is on one machine, but hub {} reaches hub 0 by {}: {}",
-                                     name_, first.hub, home_channel_->path().name, home_channel_->path().reason));
+                                     name_, first.hub, channel->path().name, channel->path().reason));
   }
   home_ = std::move(home);
   context_.weights = reinterpret_cast<float*>(home_->mapped());
@@ -301,8 +317,7 @@ void Job::take_channel(std::shared_ptr<transport::Channel> channel) {
       }
     }
     if (worker == nullptr) {
-      if (context_.hub == 0 && channel->peer().starts_with("hub ")) {
-        home_channel_ = std::move(channel);  // kept: the other hub's weights are here
+      if (take_hub(channel)) {
         return;
       }
       ++refused_;
@@ -324,6 +339,22 @@ void Job::take_channel(std::shared_ptr<transport::Channel> channel) {
     return;
   }
   worker->state = WorkerState::kConnected;
+}
+
+// Another hub of the job, which the device has let in because it knows the nonce: "hub 2".
+bool Job::take_hub(const std::shared_ptr<transport::Channel>& channel) {
+  for (std::size_t hub = 1; context_.hub == 0 && hub < cores_of_hubs_.size(); ++hub) {
+    if (channel->peer() == fmt::format("hub {}", hub)) {
+      hub_channels_.push_back(channel);
+      if (context_.norms != nullptr) {
+        if (const auto added = context_.norms->add(static_cast<std::uint32_t>(hub), channel); !added) {
+          fail(added.error().message);
+        }
+      }
+      return true;
+    }
+  }
+  return false;
 }
 
 Result<void> Job::connect_worker(Worker& worker, const std::shared_ptr<transport::Channel>& channel) {
@@ -417,6 +448,9 @@ std::string Job::missing() const {
   if (!ranks.empty()) {
     return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
   }
+  if (context_.norms != nullptr && !context_.norms->is_linked()) {
+    return "other hubs of the job";
+  }
   if (racks_ != nullptr && state_ == State::kGathering) {
     const std::lock_guard lock(racks_mutex_);
     if (!racks_->are_linked()) {
@@ -430,6 +464,9 @@ std::string Job::missing() const {
 }
 
 Result<void> Job::begin() {
+  if (context_.norms != nullptr) {
+    TESSER_RETURN_IF_ERROR(context_.norms->finish(*device_, transport::in(kPatience)));
+  }
   if (racks_ != nullptr) {
     const std::lock_guard lock(racks_mutex_);
     for (std::size_t core = 0; core < cores_.size(); ++core) {

@@ -94,7 +94,8 @@ class Job {
 
   Job(JobPlace place, const JoinRequest& first, ChunkMap map);
   Result<void> prepare(const JoinRequest& first);
-  Result<void> find_home(const JoinRequest& first);
+  Result<void> connect_first_hub(const JoinRequest& first);
+  bool take_hub(const std::shared_ptr<transport::Channel>& channel);
   void run_control();
   void take_channel(std::shared_ptr<transport::Channel> channel);
   Result<void> connect_worker(Worker& worker, const std::shared_ptr<transport::Channel>& channel);
@@ -116,7 +117,7 @@ class Job {
   const std::string nonce_;
   JobContext context_;
   std::unique_ptr<transport::Device> device_;
-  std::shared_ptr<transport::Channel> home_channel_;
+  std::vector<std::shared_ptr<transport::Channel>> hub_channels_;  // to other hubs, kept as long as the job
   std::shared_ptr<const transport::RemoteRegion> home_;
   std::vector<std::int64_t> cores_of_hubs_;
   std::vector<std::unique_ptr<JobCore>> cores_;

@@ -18,7 +18,7 @@ namespace {
 
 using transport::Strided;
 
-// Commands and the end are looked for this often while nothing arrives.
+// How often the ends of channels are looked for while nothing arrives.
 constexpr std::chrono::milliseconds kLook{20};
 // Notifications taken from one worker before the next has its turn.
 constexpr int kTurn = 256;
@@ -81,6 +81,7 @@ void JobCore::run() {
         [this] {
           return stops_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_relaxed) ||
                  (summed_ == own_.size() && summed_ != 0 && context_.clipping->is_known(states_[own_.front()].step)) ||
+                 (core_ == 0 && context_.norms != nullptr && context_.norms->has_news()) ||
                  std::any_of(rack_links_.begin(), rack_links_.end(),
                              [](const auto& link) { return link && link->arrivals.ready(); }) ||
                  std::any_of(peers_.begin(), peers_.end(),
@@ -102,7 +103,10 @@ void JobCore::run() {
   run_commands();
 }
 
-void JobCore::stop() { stops_.store(true, std::memory_order_release); }
+void JobCore::stop() {
+  stops_.store(true, std::memory_order_release);
+  context_.device->wake();
+}
 
 template <typename Function>
 void JobCore::command(Function function) {
@@ -119,6 +123,7 @@ void JobCore::command(Function function) {
     });
     has_commands_.store(true, std::memory_order_release);
   }
+  context_.device->wake();
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done; });
 }
@@ -222,7 +227,7 @@ bool JobCore::take_arrivals() {
       any = take_from_rack(*link) || any;
     }
   }
-  return any;
+  return (core_ == 0 && context_.norms != nullptr && context_.norms->take()) || any;
 }
 
 bool JobCore::take_from_rack(RackLink& link) {

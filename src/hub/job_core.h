@@ -18,6 +18,7 @@
 #include "hub/chunk_map.h"
 #include "hub/clipping.h"
 #include "hub/job_settings.h"
+#include "hub/norm_exchange.h"
 #include "hub/racks.h"
 #include "hub/rate_limit.h"
 #include "hub/update.h"
@@ -88,6 +89,7 @@ struct JobContext {
   // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
   std::function<void(double squares)> combine;
   std::shared_ptr<RateLimit> rate_limit;  // of the tenant; null without
+  std::unique_ptr<NormExchange> norms;  // with clipping and several hubs; looked at by the first core
   // A core has lost a worker, or found that it does not keep to the protocol. Called on the core's thread; quick.
   std::function<void(const WorkerEnd& worker, const std::string& reason)> lost;
   // Replicas disagree, or another error that ends the job. Likewise.

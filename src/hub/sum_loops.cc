@@ -26,60 +26,58 @@ inline float widen(Float16 value) {
   return from_bits(__builtin_bit_cast(std::uint32_t, scaled) | special | sign);
 }
 
-template <typename Element>
-void assign(float* __restrict sum, const Element* __restrict first, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) sum[i] = widen(first[i]);
-}
+// As many sources are read at once: one after the other, the sum would be read and written again for each, and
+// memory would not be kept busy.
+constexpr int kAtOnce = 8;
 
-template <typename Element>
-void assign(float* __restrict sum, const Element* __restrict first, const Element* __restrict second,
-            std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) sum[i] = widen(first[i]) + widen(second[i]);
-}
-
-template <typename Element>
-void add_one(float* __restrict sum, const Element* __restrict first, std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) sum[i] += widen(first[i]);
-}
-
-template <typename Element>
-void add_two(float* __restrict sum, const Element* __restrict first, const Element* __restrict second,
-             std::int64_t elements) {
-  for (std::int64_t i = 0; i < elements; ++i) sum[i] = (sum[i] + widen(first[i])) + widen(second[i]);
-}
-
-// Blocks whose sum stays in the cache closest to the core.
-constexpr std::int64_t kBlock = 2048;
-
-template <typename Element>
-void add_all(float* sum, const void* const* sources, int count, std::int64_t begin, std::int64_t elements) {
-  int source = 0;
-  for (; source + 1 < count; source += 2) {
-    add_two(sum + begin, static_cast<const Element*>(sources[source]) + begin,
-            static_cast<const Element*>(sources[source + 1]) + begin, elements);
+template <typename Element, int count, bool adds>
+void sum_of(float* __restrict sum, const void* const* sources, std::int64_t elements) {
+  const Element* from[count];
+  for (int source = 0; source < count; ++source) from[source] = static_cast<const Element*>(sources[source]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elements; ++i) {
+    float value = adds ? sum[i] + widen(from[0][i]) : widen(from[0][i]);
+#pragma GCC unroll 8
+    for (int source = 1; source < count; ++source) value += widen(from[source][i]);
+    sum[i] = value;
   }
-  if (source < count) add_one(sum + begin, static_cast<const Element*>(sources[source]) + begin, elements);
+}
+
+// At most kAtOnce sources.
+template <typename Element, bool adds>
+void sum_some(float* sum, const void* const* sources, int count, std::int64_t elements) {
+  switch (count) {
+    case 1:
+      return sum_of<Element, 1, adds>(sum, sources, elements);
+    case 2:
+      return sum_of<Element, 2, adds>(sum, sources, elements);
+    case 3:
+      return sum_of<Element, 3, adds>(sum, sources, elements);
+    case 4:
+      return sum_of<Element, 4, adds>(sum, sources, elements);
+    case 5:
+      return sum_of<Element, 5, adds>(sum, sources, elements);
+    case 6:
+      return sum_of<Element, 6, adds>(sum, sources, elements);
+    case 7:
+      return sum_of<Element, 7, adds>(sum, sources, elements);
+    default:
+      return sum_of<Element, kAtOnce, adds>(sum, sources, elements);
+  }
 }
 
 template <typename Element>
 void add_typed(float* sum, const void* const* sources, int count, std::int64_t elements) {
-  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
-    add_all<Element>(sum, sources, count, begin, elements - begin < kBlock ? elements - begin : kBlock);
+  for (int source = 0; source < count; source += kAtOnce) {
+    sum_some<Element, true>(sum, sources + source, count - source < kAtOnce ? count - source : kAtOnce, elements);
   }
 }
 
 template <typename Element>
 void sum_typed(float* sum, const void* const* sources, int count, std::int64_t elements) {
-  const auto* first = static_cast<const Element*>(sources[0]);
-  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
-    const std::int64_t size = elements - begin < kBlock ? elements - begin : kBlock;
-    if (count == 1) {
-      assign(sum + begin, first + begin, size);
-    } else {
-      assign(sum + begin, first + begin, static_cast<const Element*>(sources[1]) + begin, size);
-      add_all<Element>(sum, sources + 2, count - 2, begin, size);
-    }
-  }
+  const int first = count < kAtOnce ? count : kAtOnce;
+  sum_some<Element, false>(sum, sources, first, elements);
+  add_typed<Element>(sum, sources + first, count - first, elements);
 }
 
 void sum(float* sum, const void* const* sources, int count, std::int64_t elements, WireElement element) {

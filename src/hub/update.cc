@@ -8,26 +8,48 @@
 namespace tesser::hub {
 namespace {
 
-// The sum of a block stays in the first cache between the two passes over it.
-constexpr std::int64_t kBlock = 2048;
+// Short, so that the reading of gradients and that of weights and state alternate quickly enough for the processor to
+// do both at once. From memory, 256 elements run up to a third faster than 2048; with shorter blocks calls begin to
+// count.
+constexpr std::int64_t kBlock = 256;
 
-void update_block(const ChunkMemory& memory, const float* gradient, std::int64_t begin, std::int64_t elements,
-                  const ParameterGroup& group, const Hyperparameters& numbers, std::int64_t updates, float scale) {
-  const auto state = [&](int tensor) {
-    float* memory_of_tensor = memory.state[static_cast<std::size_t>(tensor)];
-    return memory_of_tensor == nullptr ? nullptr : memory_of_tensor + begin;
-  };
-  if (group.algorithm == Algorithm::kSgd) {
-    const optimizer::SgdSettings settings{numbers.momentum, numbers.dampening, numbers.weight_decay, group.nesterov,
-                                          group.maximize};
-    optimizer::sgd_update(memory.weights + begin, gradient, group.has_momentum ? state(0) : nullptr, 0, elements,
-                          settings, numbers.learning_rate, updates, scale);
+optimizer::SgdSettings sgd_settings(const ParameterGroup& group, const Hyperparameters& numbers) {
+  return {numbers.momentum, numbers.dampening, numbers.weight_decay, group.nesterov, group.maximize};
+}
+
+optimizer::AdamSettings adam_settings(const ParameterGroup& group, const Hyperparameters& numbers) {
+  return {numbers.beta1, numbers.beta2, numbers.eps, numbers.weight_decay, group.decoupled_weight_decay,
+          group.maximize};
+}
+
+// Calls update(begin, elements, gradient) for each block of the chunk.
+template <typename Update>
+void for_blocks(const ChunkMemory& memory, const float* first, std::span<const void* const> sources,
+                WireElement element, const Update& update) {
+  if (sources.empty()) {
+    if (first != nullptr) {
+      update(0, memory.elements, first);
+    }
     return;
   }
-  const optimizer::AdamSettings settings{
-      numbers.beta1, numbers.beta2, numbers.eps, numbers.weight_decay, group.decoupled_weight_decay, group.maximize};
-  optimizer::adam_update(memory.weights + begin, gradient, state(0), state(1), group.amsgrad ? state(2) : nullptr, 0,
-                         elements, settings, numbers.learning_rate, updates, scale);
+  const SumLoops& loops = sum_loops();
+  const std::size_t width = element == WireElement::kFloat32 ? sizeof(float) : sizeof(std::uint16_t);
+  const auto count = static_cast<int>(sources.size());
+  alignas(64) float sum[kBlock];
+  std::array<const void*, kMostReplicas> at{};
+  for (std::int64_t begin = 0; begin < memory.elements; begin += kBlock) {
+    const std::int64_t elements = std::min(kBlock, memory.elements - begin);
+    for (std::size_t source = 0; source < sources.size(); ++source) {
+      at[source] = static_cast<const std::byte*>(sources[source]) + static_cast<std::size_t>(begin) * width;
+    }
+    if (first != nullptr) {
+      std::copy_n(first + begin, elements, sum);
+      loops.add(sum, at.data(), count, elements, element);
+    } else {
+      loops.sum(sum, at.data(), count, elements, element);
+    }
+    update(begin, elements, sum);
+  }
 }
 
 }  // namespace
@@ -49,30 +71,21 @@ const SumLoops& sum_loops() {
 void update_chunk(const ChunkMemory& memory, const float* first, std::span<const void* const> sources,
                   WireElement element, const ParameterGroup& group, const Hyperparameters& numbers,
                   std::int64_t updates, float scale) {
-  if (sources.empty()) {
-    if (first != nullptr) {
-      update_block(memory, first, 0, memory.elements, group, numbers, updates, scale);
-    }
+  const auto& state = memory.state;
+  if (group.algorithm == Algorithm::kSgd) {
+    const auto scalars = optimizer::sgd_scalars(sgd_settings(group, numbers), numbers.learning_rate, updates, scale);
+    float* buffer = group.has_momentum ? state[0] : nullptr;
+    for_blocks(memory, first, sources, element, [&](std::int64_t begin, std::int64_t elements, const float* gradient) {
+      optimizer::sgd_update(memory.weights + begin, gradient, buffer == nullptr ? nullptr : buffer + begin, elements,
+                            scalars);
+    });
     return;
   }
-  const SumLoops& loops = sum_loops();
-  const std::size_t width = element == WireElement::kFloat32 ? sizeof(float) : sizeof(std::uint16_t);
-  alignas(64) float sum[kBlock];
-  std::array<const void*, kMostReplicas> at{};
-  for (std::int64_t begin = 0; begin < memory.elements; begin += kBlock) {
-    const std::int64_t elements = std::min(kBlock, memory.elements - begin);
-    for (std::size_t source = 0; source < sources.size(); ++source) {
-      at[source] = static_cast<const std::byte*>(sources[source]) + static_cast<std::size_t>(begin) * width;
-    }
-    const auto count = static_cast<int>(sources.size());
-    if (first != nullptr) {
-      std::copy_n(first + begin, elements, sum);
-      loops.add(sum, at.data(), count, elements, element);
-    } else {
-      loops.sum(sum, at.data(), count, elements, element);
-    }
-    update_block(memory, sum, begin, elements, group, numbers, updates, scale);
-  }
+  const auto scalars = optimizer::adam_scalars(adam_settings(group, numbers), numbers.learning_rate, updates, scale);
+  for_blocks(memory, first, sources, element, [&](std::int64_t begin, std::int64_t elements, const float* gradient) {
+    optimizer::adam_update(memory.weights + begin, gradient, state[0] + begin, state[1] + begin,
+                           group.amsgrad ? state[2] + begin : nullptr, elements, scalars);
+  });
 }
 
 }  // namespace tesser::hub

@@ -57,6 +57,8 @@ Outcome<std::shared_ptr<Channel>> Device::accept(Deadline deadline) { return cor
 
 bool Device::wait(const std::function<bool()>& ready, Deadline deadline) { return core_->wait(ready, deadline); }
 
+void Device::wake() { core_->signals().ring(); }
+
 void Device::progress() { core_->progress(); }
 
 DeviceReport Device::report() const {

@@ -80,6 +80,8 @@ class Device {
   // again: it must be quick and must become true by a signal, completion or failure of this device. False when the
   // deadline passes first.
   bool wait(const std::function<bool()>& ready, Deadline deadline);
+  // Has all who wait() evaluate what they wait for, when a thread of this process has changed it.
+  void wake();
   // One round for what needs a CPU (TCP, UCX). Not needed on mapped paths; a service thread does it for those who do
   // not.
   void progress();

@@ -111,11 +111,14 @@ TEST(HubTest, ClipsByTheNormOfTheWholeGradient) {
   settings.clip_norm = 1.5;
   RunOptions options = run_of(settings);
   const Tensors expected = run_alone(options);
-  for (const Tensors& seen : run_replicas(options)) {
-    for (std::size_t key = 0; key < expected.size(); ++key) {
-      for (std::size_t i = 0; i < expected[key].size(); ++i) {
-        // The squares are added in another order.
-        ASSERT_NEAR(seen[key][i], expected[key][i], 2e-6) << "tensor " << key << ", element " << i;
+  for (const int hubs : {1, 3}) {
+    options.hubs = hubs;
+    for (const Tensors& seen : run_replicas(options)) {
+      for (std::size_t key = 0; key < expected.size(); ++key) {
+        for (std::size_t i = 0; i < expected[key].size(); ++i) {
+          // The squares are added in another order.
+          ASSERT_NEAR(seen[key][i], expected[key][i], 2e-6) << "tensor " << key << ", element " << i;
+        }
       }
     }
   }
