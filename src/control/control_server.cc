@@ -21,6 +21,7 @@ namespace tesser::control {
 namespace {
 
 constexpr std::chrono::seconds kKeepAlive{2};  // workers call twice a second
+constexpr int kWaitingConnections = 1024;
 constexpr std::size_t kMostHeadBytes = std::size_t{64} << 10;
 
 constexpr const char* kTooSlow =
@@ -121,6 +122,8 @@ class HttpServer final : public ControlServer, private httplib::Server {
           fmt::format("{}: the {} cannot listen there; give an address of this machine and a port that is free",
                       address, options_.what));
     }
+    // cpp-httplib lets 5 connections wait; a sixth of workers that start together would try again after a second.
+    ::listen(svr_sock_, kWaitingConnections);
     thread_ = std::thread([this] { listen_after_bind(); });
     while (!is_running()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

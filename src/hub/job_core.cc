@@ -313,7 +313,8 @@ void JobCore::take(std::int64_t rank, std::uint32_t number) {
 void JobCore::take_commit(std::int64_t rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   const std::int64_t step = peer.commits;
-  if (step > committed_ + 1) {
+  // It may commit a step while weights of the one before are still on their way, and no further.
+  if (step > committed_ + 1 || static_cast<std::size_t>(step) > ended_ / std::max<std::size_t>(own_.size(), 1) + 1) {
     return lose(rank, "it committed a step before it had the weights of the one before");
   }
   for (std::size_t other = 0; other < peers_.size(); ++other) {
@@ -633,6 +634,7 @@ void JobCore::end_step(std::uint32_t chunk, bool changed) {
   state.none = 0;
   state.merged = 0;
   ++state.step;
+  ++ended_;
   give_weights(chunk, changed);
 }
 

@@ -89,7 +89,7 @@ struct JobContext {
   // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
   std::function<void(double squares)> combine;
   std::shared_ptr<RateLimit> rate_limit;  // of the tenant; null without
-  std::unique_ptr<NormExchange> norms;  // with clipping and several hubs; looked at by the first core
+  std::unique_ptr<NormExchange> norms;    // with clipping and several hubs; looked at by the first core
   // A core has lost a worker, or found that it does not keep to the protocol. Called on the core's thread; quick.
   std::function<void(const WorkerEnd& worker, const std::string& reason)> lost;
   // Replicas disagree, or another error that ends the job. Likewise.
@@ -189,6 +189,7 @@ class JobCore {
   std::vector<std::uint32_t> ready_;      // complete and committed
   std::vector<std::uint32_t> waiting_;    // complete, for the commit
   std::vector<std::uint32_t> mergeable_;  // worth merging ahead
+  std::size_t ended_ = 0;                 // steps of chunks, all together
   std::size_t summed_ = 0;                // chunks of this core, for clipping
   std::vector<const void*> sources_;
   CoreCounters counters_;

@@ -128,13 +128,18 @@ Result<void> take_step(Client& client, const RunOptions& options, std::int64_t r
 }
 
 std::vector<Tensors> run_replicas(const RunOptions& options) {
-  const auto hubs = open_hubs(options.hubs, options.cores, options.through_network);
+  return run_replicas(options, open_hubs(options.hubs, options.cores, options.through_network), "job");
+}
+
+std::vector<Tensors> run_replicas(const RunOptions& options, const std::vector<std::unique_ptr<Hub>>& hubs,
+                                  const std::string& job) {
   std::vector<Tensors> seen(static_cast<std::size_t>(options.settings.replicas));
   std::vector<std::thread> workers;
   for (std::int64_t rank = 0; rank < options.settings.replicas; ++rank) {
     workers.emplace_back([&, rank] {
       ClientOptions worker = worker_options(hubs, options.settings, rank);
       worker.through_network = options.through_network;
+      worker.job = job;
       auto client = Client::join(std::move(worker));
       ASSERT_TRUE(client.has_value()) << client.error().message;
       for (std::size_t key = 0; key < options.settings.keys.size(); ++key) {

@@ -39,6 +39,9 @@ JobSettings settings_for(std::int64_t replicas, const std::vector<std::int64_t>&
 
 // Weights after the steps as each rank sees them; a failure of any is a failure of the test.
 std::vector<Tensors> run_replicas(const RunOptions& options);
+// The same through hubs that run, as a job of that name.
+std::vector<Tensors> run_replicas(const RunOptions& options, const std::vector<std::unique_ptr<Hub>>& hubs,
+                                  const std::string& job);
 // Of one process that adds the replicas' gradients in their order.
 Tensors run_alone(const RunOptions& options);
 
