@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "optimizer/update_loops.h"
+
 namespace tesser::optimizer {
 
 struct SgdSettings {
@@ -45,5 +47,16 @@ void adam_update(float* parameter, const float* gradient, float* exp_avg, float*
 void adam_update(double* parameter, const double* gradient, double* exp_avg, double* exp_avg_sq, double* max_exp_avg_sq,
                  std::int64_t begin, std::int64_t end, const AdamSettings& settings, double learning_rate,
                  std::int64_t step, double gradient_scale = 1);
+
+// For callers with many short ranges: what the calls above compute first, once for all, and the update of `count`
+// elements with it.
+SgdScalars<float> sgd_scalars(const SgdSettings& settings, double learning_rate, std::int64_t step,
+                              float gradient_scale);
+AdamScalars<float> adam_scalars(const AdamSettings& settings, double learning_rate, std::int64_t step,
+                                float gradient_scale);
+void sgd_update(float* parameter, const float* gradient, float* momentum_buffer, std::int64_t count,
+                const SgdScalars<float>& scalars);
+void adam_update(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq, float* max_exp_avg_sq,
+                 std::int64_t count, const AdamScalars<float>& scalars);
 
 }  // namespace tesser::optimizer
