@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kExamples = R"(
 Examples:
   tesser lower gpt.plan -o gpt.lowered                    one program a worker, in the folder gpt.lowered
-  tesser show gpt.lowered/worker-3.json --graph           what worker 3 does
+  tesser show gpt.lowered --worker 3 --graph              what worker 3 does
   tesser lower gpt.plan --prefetch 8 -o gpt.lowered       send arguments earlier: more overlap, more memory
 
 `tesser train --workers` lowers by itself. docs/formats/lowered.md describes the result.)";

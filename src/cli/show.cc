@@ -11,12 +11,14 @@
 #include "base/json.h"
 #include "cli/amount_text.h"
 #include "cli/commands.h"
+#include "cli/show_lowered.h"
 #include "cli/show_plan.h"
 #include "graph/names.h"
 #include "graph/print.h"
 #include "graph/read.h"
 #include "graph/summary.h"
 #include "graph/write.h"
+#include "lowering/format.h"
 #include "partition/expand.h"
 #include "partition/format.h"
 #include "runtime/executor.h"
@@ -44,7 +46,9 @@ Examples:
   tesser show mnist.tesser --program forward    the forward program beside the step
   tesser show mnist.tesser --json               the same as numbers
   tesser show mnist.plan                        how a plan cuts a step, what moves and why, other plans beside it
-  tesser show mnist.plan --worker 3             what one worker has and computes)";
+  tesser show mnist.plan --worker 3             what one worker has and computes
+  tesser show mnist.lowered                     what each worker's program sends and needs
+  tesser show mnist.lowered --worker 3          one worker's program, with --graph and --memory as any other)";
 
 constexpr std::size_t kLiveShown = 20;
 
@@ -60,7 +64,7 @@ struct Arguments {
   bool json = false;
   bool memory = false;
   std::filesystem::path of;            // of a plan: its program
-  std::optional<std::int64_t> worker;  // of a plan
+  std::optional<std::int64_t> worker;  // of a plan or a lowered program
   bool alone = false;                  // of a plan: without the others
 };
 
@@ -133,7 +137,9 @@ void print_values(const Program& program, Role role, std::string_view key) {
 
 void print_totals(const Arguments& arguments, const Program& program, const Summary& summary,
                   const MemoryPrediction& memory) {
-  fmt::print("{}: {} program {}\n", arguments.path.string(), graph::kind_name(program.kind), program.name);
+  fmt::print("{}{}: {} program {}\n", arguments.path.string(),
+             arguments.worker ? fmt::format(", worker {}", *arguments.worker) : "", graph::kind_name(program.kind),
+             program.name);
   if (!program.producer.empty()) {
     print_line("written by", program.producer);
   }
@@ -349,6 +355,19 @@ void print_json(const Program& program, const Program& prepared, const Summary& 
       memory.peak_node == graph::kNone ? "null" : json_string(prepared.node(memory.peak_node).name), list(live));
 }
 
+Result<Program> read_shown(const Arguments& arguments) {
+  if (arguments.worker) {
+    constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+    return lowering::read_worker(arguments.path, static_cast<int>(std::min(*arguments.worker, kMost)));
+  }
+  Result<Program> program = graph::read_program(arguments.path, arguments.program);
+  if (!program && program.error().code == ErrorCode::kNotFound && arguments.program == "forward" &&
+      std::filesystem::is_directory(arguments.path)) {
+    program.error().message += "; the step it was captured from gives no forward function";
+  }
+  return program;
+}
+
 Result<int> run_show(const Arguments& arguments) {
   if (partition::is_plan(arguments.path)) {
     if (arguments.graph || arguments.memory || arguments.depth_given) {
@@ -363,15 +382,27 @@ Result<int> run_show(const Arguments& arguments) {
     of_plan.json = arguments.json;
     return show_plan(of_plan);
   }
-  if (arguments.worker || arguments.alone || !arguments.of.empty()) {
-    return invalid_input(arguments.path.string() + ": is no plan; --worker, --alone and --of are for plans");
+  if (arguments.alone || !arguments.of.empty()) {
+    return invalid_input(arguments.path.string() + ": is no plan; --alone and --of are for plans");
   }
-  Result<Program> program = graph::read_program(arguments.path, arguments.program);
-  if (!program) {
-    if (program.error().code == ErrorCode::kNotFound && arguments.program == "forward" &&
-        std::filesystem::is_directory(arguments.path)) {
-      program.error().message += "; the step it was captured from gives no forward function";
+  const bool lowered = is_lowered(arguments.path);
+  if (arguments.worker && !lowered) {
+    return invalid_input(arguments.path.string() +
+                         ": is no plan and no lowered program; --worker is for those, as NAME.plan or NAME.lowered");
+  }
+  if (lowered && (arguments.expanded || arguments.program != "program")) {
+    return invalid_input(arguments.path.string() +
+                         ": is a lowered program; --expanded and --program are for what was captured");
+  }
+  if (lowered && !arguments.worker) {
+    if (arguments.graph || arguments.memory || arguments.depth_given) {
+      return invalid_input(arguments.path.string() +
+                           ": holds a program for each worker; say which with --worker, as --worker 0");
     }
+    return show_lowered(arguments.path, arguments.json);
+  }
+  const Result<Program> program = read_shown(arguments);
+  if (!program) {
     return tl::unexpected<Error>(program.error());
   }
   if (arguments.expanded) {
@@ -407,11 +438,13 @@ Result<int> run_show(const Arguments& arguments) {
 }  // namespace
 
 void add_show(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("show", "Print what a program is made of, or what a plan does with it");
+  CLI::App* command =
+      app.add_subcommand("show", "Print what a program is made of, what a plan does with it, or a worker's program");
   const auto arguments = std::make_shared<Arguments>();
   command
-      ->add_option("program_path", arguments->path,
-                   "Program directory NAME.tesser, one of its JSON files, or a plan NAME.plan")
+      ->add_option(
+          "program_path", arguments->path,
+          "Program directory NAME.tesser, one of its JSON files, a plan NAME.plan, or programs of workers NAME.lowered")
       ->required();
   command->add_option("--program", arguments->program, "Which of its programs: program (the step) or forward")
       ->check(CLI::IsMember({"program", "forward"}));
@@ -441,7 +474,9 @@ void add_show(CLI::App& app, Action& action) {
   graph->excludes(memory)->excludes(json);
   memory->excludes(json);
   command->add_option("--of", arguments->of, "Of a plan: the program, if it is not where the plan says");
-  command->add_option("--worker", arguments->worker, "Of a plan: what this worker has and computes")
+  command
+      ->add_option("--worker", arguments->worker,
+                   "Of a plan: what this worker has and computes; of NAME.lowered: its program")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--alone", arguments->alone, "Of a plan: do not compare it with plans of the other presets");
   command->footer(kExamples);

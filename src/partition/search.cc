@@ -55,7 +55,10 @@ std::vector<int> prime_factors(int number) {
 
 // Cuts every worker group once a level (or, in one step, all at once), outermost link first.
 std::vector<Level> levels_of(const SearchOptions& options, bool in_one_step) {
-  std::vector<Level> levels;
+  std::vector<Level> levels = options.levels;
+  if (!levels.empty()) {
+    return levels;
+  }
   if (in_one_step) {
     if (options.workers > 1) {
       levels.push_back({options.workers, options.topology.links.empty() ? "" : options.topology.links.front().name});
@@ -278,9 +281,10 @@ class Searcher {
     decided.groups.resize(coarsening_.groups.size());
     decided.classes.resize(coarsening_.classes.size());
     for (const Level& level : levels) {
-      const Candidates candidates =
-          candidates_at(program_, semantics_, coarsening_, alignment_, decided, level.parts, rules);
-      if (std::all_of(candidates.groups.begin(), candidates.groups.end(), [](const std::vector<Cut>& cuts) {
+      Candidates candidates = candidates_at(program_, semantics_, coarsening_, alignment_, decided, level.parts, rules);
+      keep_given_layouts(candidates, decided.levels.size());
+      if (options_.levels.empty() &&
+          std::all_of(candidates.groups.begin(), candidates.groups.end(), [](const std::vector<Cut>& cuts) {
             return cuts.size() == 1 && cuts.front().axis == kReplicated;
           })) {
         return cannot_cut(decided, level);
@@ -302,6 +306,20 @@ class Searcher {
     return plan_of(decided);
   }
 
+  // Tensors that are laid out together with a given one lie as it does, where they may.
+  void keep_given_layouts(Candidates& candidates, std::size_t level) const {
+    for (const auto& [value, layout] : options_.layouts) {
+      const int group = coarsening_.group_of_value[static_cast<std::size_t>(value)];
+      if (group < 0) {
+        continue;
+      }
+      std::vector<Cut>& cuts = candidates.groups[static_cast<std::size_t>(group)];
+      if (std::find(cuts.begin(), cuts.end(), layout[level]) != cuts.end()) {
+        cuts = {layout[level]};
+      }
+    }
+  }
+
   tl::unexpected<Error> cannot_cut(const Decided& decided, const Level& level) const {
     const std::int64_t cut = worker_count(decided.levels);
     return invalid_input(
@@ -318,6 +336,9 @@ class Searcher {
     const std::vector<Cut> replicated(decided.levels.size());
     for (const int group : coarsening_.group_of_value) {
       plan.layouts.push_back(group < 0 ? replicated : decided.groups[static_cast<std::size_t>(group)]);
+    }
+    for (const auto& [value, layout] : options_.layouts) {
+      plan.layouts[static_cast<std::size_t>(value)] = layout;
     }
     for (const int number : coarsening_.class_of_node) {
       plan.nodes.push_back(decided.classes[static_cast<std::size_t>(number)]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,10 @@ struct SearchOptions {
   Preset preset = Preset::kDefault;
   std::optional<std::int64_t> memory_bytes;  // bound of one worker; only `default` trades for it
   Topology topology;
+  // Of a program that shares tensors with one that has a plan, as a forward program with its step: these levels and no
+  // others, and how those tensors lie at rest, by level.
+  std::vector<Level> levels;
+  std::map<graph::ValueId, std::vector<Cut>> layouts;
 };
 
 struct SearchReport {

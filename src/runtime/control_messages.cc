@@ -75,7 +75,6 @@ void read_step(JsonReader& reader, WorkerStep& step) {
 
 std::string written_text(const WrittenShards& written) {
   return JsonMembers()
-      .add("snapshot", written.snapshot)
       .add("step", written.step)
       .add("seconds", written.seconds)
       .add_text("shards", json_list(written.shards,
@@ -90,7 +89,6 @@ std::string written_text(const WrittenShards& written) {
 }
 
 void read_written(JsonReader& reader, WrittenShards& written) {
-  written.snapshot = reader.boolean("snapshot");
   written.step = reader.integer("step");
   written.seconds = reader.number("seconds");
   written.shards = read_json_list<ShardDescription>(reader, "shards", [](JsonReader& member, ShardDescription& shard) {
@@ -98,6 +96,39 @@ void read_written(JsonReader& reader, WrittenShards& written) {
     shard.bytes = static_cast<std::uint64_t>(member.integer("bytes", 0));
     shard.checksum = static_cast<std::uint32_t>(member.integer("checksum", 0));
   });
+}
+
+std::string evaluation_text(const WorkerEvaluation& evaluation) {
+  return JsonMembers()
+      .add("step", evaluation.step)
+      .add_text("names", json_list(evaluation.names))
+      .add_text("results", json_list(evaluation.results))
+      .add("batches", evaluation.batches)
+      .add("samples", evaluation.samples)
+      .add("left_out", evaluation.left_out)
+      .add("seconds", evaluation.seconds)
+      .object();
+}
+
+void read_evaluation(JsonReader& reader, WorkerEvaluation& evaluation) {
+  evaluation.step = reader.integer("step");
+  evaluation.names = reader.strings("names");
+  evaluation.results = reader.numbers("results");
+  evaluation.batches = reader.integer("batches");
+  evaluation.samples = reader.integer("samples");
+  evaluation.left_out = reader.integer("left_out");
+  evaluation.seconds = reader.number("seconds");
+  if (evaluation.names.size() != evaluation.results.size()) {
+    reader.fail("an evaluation has a result for each name");
+  }
+}
+
+std::string batch_value_text(const BatchValue& value) {
+  return JsonMembers()
+      .add("name", value.name)
+      .add("dtype", std::string(dtype_name(value.dtype)))
+      .add_text("shape", json_list(value.shape))
+      .object();
 }
 
 std::string operator_text(const OperatorTotal& total) {
@@ -115,16 +146,8 @@ std::string to_json(const WorkerTask& task) {
   return JsonMembers()
       .add("workers", task.workers)
       .add("program", task.program)
-      .add("lowered", task.lowered)
       .add("data", task.data)
-      .add_text("batch", json_list(task.batch,
-                                   [](const BatchValue& value) {
-                                     return JsonMembers()
-                                         .add("name", value.name)
-                                         .add("dtype", std::string(dtype_name(value.dtype)))
-                                         .add_text("shape", json_list(value.shape))
-                                         .object();
-                                   }))
+      .add_text("batch", json_list(task.batch, batch_value_text))
       .add("resume", task.resume)
       .add("step", task.step)
       .add("epoch", task.next.epoch)
@@ -135,7 +158,8 @@ std::string to_json(const WorkerTask& task) {
       .add("until_step", task.until_step)
       .add("checkpoint", task.checkpoint)
       .add("every", task.every)
-      .add("snapshot", task.snapshot)
+      .add("evaluation_data", task.evaluation_data)
+      .add_text("evaluation_batch", json_list(task.evaluation_batch, batch_value_text))
       .add_text(
           "shards",
           json_list(task.shards,
@@ -156,7 +180,6 @@ Result<WorkerTask> read_task(const std::string& text) {
   return read_json_object<WorkerTask>(text, "task", [](JsonReader& reader, WorkerTask& task) {
     task.workers = small_integer(reader, "workers");
     task.program = reader.string("program");
-    task.lowered = reader.string("lowered");
     task.data = reader.string("data");
     task.batch = read_json_list<BatchValue>(reader, "batch", read_batch_value);
     task.resume = reader.string("resume");
@@ -168,7 +191,8 @@ Result<WorkerTask> read_task(const std::string& text) {
     task.until_step = reader.integer("until_step", 0);
     task.checkpoint = reader.string("checkpoint");
     task.every = reader.integer("every", 1);
-    task.snapshot = reader.string("snapshot");
+    task.evaluation_data = reader.string("evaluation_data");
+    task.evaluation_batch = read_json_list<BatchValue>(reader, "evaluation_batch", read_batch_value);
     task.shards = read_json_list<ShardTask>(reader, "shards", [](JsonReader& member, ShardTask& shard) {
       shard.file = member.string("file");
       shard.values = member.strings("values");
@@ -180,6 +204,17 @@ Result<WorkerTask> read_task(const std::string& text) {
     task.traced_steps = reader.integer("traced_steps", 0);
     task.trace_begin = reader.integer("trace_begin");
     task.trace = reader.string("trace");
+  });
+}
+
+std::string to_json(const WorkerPrograms& programs) {
+  return JsonMembers().add("step", programs.step).add("forward", programs.forward).object();
+}
+
+Result<WorkerPrograms> read_programs(const std::string& text) {
+  return read_json_object<WorkerPrograms>(text, "programs", [](JsonReader& reader, WorkerPrograms& programs) {
+    programs.step = reader.string("step");
+    programs.forward = reader.string("forward");
   });
 }
 
@@ -222,6 +257,7 @@ std::string to_json(const WorkerReport& report) {
       .add_text("paths", json_list(report.paths))
       .add_text("steps", json_list(report.steps, step_text))
       .add_text("written", json_list(report.written, written_text))
+      .add_text("evaluations", json_list(report.evaluations, evaluation_text))
       .add("ended", report.ended)
       .add_text("operators", json_list(report.operators, operator_text));
   if (report.memory) {
@@ -245,6 +281,7 @@ Result<WorkerReport> read_report(const std::string& text) {
   report.paths = reader.strings("paths");
   report.steps = read_json_list<WorkerStep>(reader, "steps", read_step);
   report.written = read_json_list<WrittenShards>(reader, "written", read_written);
+  report.evaluations = read_json_list<WorkerEvaluation>(reader, "evaluations", read_evaluation);
   report.ended = reader.boolean("ended");
   report.operators = read_json_list<OperatorTotal>(reader, "operators", [](JsonReader& member, OperatorTotal& total) {
     total.op = member.string("op");

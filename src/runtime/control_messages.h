@@ -1,5 +1,6 @@
 // What a run's coordinator and workers tell each other (docs/runtime.md, runs of several workers). Workers ask, the
-// coordinator answers: "/task" what to do, "/join" where the others are, "/report" what happened.
+// coordinator answers: "/task" what to do, "/program" its programs, "/join" where the others are, "/report" what
+// happened.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,6 @@ struct ShardTask {
 struct WorkerTask {
   int workers = 1;
   std::string program;  // NAME.tesser
-  std::string lowered;  // the directory with this worker's program
   std::string data;
   std::vector<BatchValue> batch;  // whole
   std::string resume;             // step directory of a checkpoint whose checksums are verified; empty: the beginning
@@ -35,7 +35,8 @@ struct WorkerTask {
   std::int64_t until_step = 0;
   std::string checkpoint;  // directory; empty: none are written
   std::int64_t every = 1;
-  std::string snapshot;  // directory for the state after each epoch and at the end, for evaluation; empty: none
+  std::string evaluation_data;               // for the forward program, after each epoch and at the end; empty: none
+  std::vector<BatchValue> evaluation_batch;  // whole
   std::vector<ShardTask> shards;
   int threads = 1;
   bool check_nan = false;
@@ -44,6 +45,13 @@ struct WorkerTask {
   std::int64_t traced_steps = 0;  // the last so many steps are written to `trace`
   std::int64_t trace_begin = 0;   // microseconds since 1970 from which the trace counts
   std::string trace;              // file of this worker
+};
+
+// The answer to /program: the worker's part of the step and, for evaluation, of the forward program (else empty), in
+// the format of program.json.
+struct WorkerPrograms {
+  std::string step;
+  std::string forward;
 };
 
 // To /join, which is asked again and again until the answer has an address for every worker.
@@ -67,10 +75,20 @@ struct WorkerStep {
 
 // Shards that a worker has written.
 struct WrittenShards {
-  bool snapshot = false;
   std::int64_t step = 0;
   double seconds = 0;
   std::vector<ShardDescription> shards;
+};
+
+// Results of the forward program, the same for all workers.
+struct WorkerEvaluation {
+  std::int64_t step = 0;  // steps done before
+  std::vector<std::string> names;
+  std::vector<double> results;
+  std::int64_t batches = 0;
+  std::int64_t samples = 0;
+  std::int64_t left_out = 0;
+  double seconds = 0;
 };
 
 // Bytes of a worker's tensor storage, receive buffers included.
@@ -99,10 +117,11 @@ struct OperatorTotal {
 // To /report, twice a second at least.
 struct WorkerReport {
   int worker = 0;
-  std::vector<std::string> paths;      // once, when channels are made: how each peer is reached
-  std::optional<WorkerMemory> memory;  // when it is prepared, and at its end
-  std::vector<WorkerStep> steps;       // since the last report that was answered
-  std::vector<WrittenShards> written;  // likewise
+  std::vector<std::string> paths;             // once, when channels are made: how each peer is reached
+  std::optional<WorkerMemory> memory;         // when it is prepared, and at its end
+  std::vector<WorkerStep> steps;              // since the last report that was answered
+  std::vector<WrittenShards> written;         // likewise
+  std::vector<WorkerEvaluation> evaluations;  // likewise
   std::optional<WorkerFailure> failure;
   bool ended = false;                    // the last report
   std::vector<OperatorTotal> operators;  // at its end, under profile
@@ -116,6 +135,7 @@ struct ReportAnswer {
 };
 
 std::string to_json(const WorkerTask& task);
+std::string to_json(const WorkerPrograms& programs);
 std::string to_json(const Joining& joining);
 std::string to_json(const WorkerReport& report);
 std::string to_json(const ReportAnswer& answer);
@@ -123,10 +143,11 @@ std::string to_json(const std::vector<std::string>& addresses);
 
 // kInvalidInput naming what is missing.
 Result<WorkerTask> read_task(const std::string& text);
+Result<WorkerPrograms> read_programs(const std::string& text);
 Result<Joining> read_joining(const std::string& text);
 Result<WorkerReport> read_report(const std::string& text);
 Result<ReportAnswer> read_answer(const std::string& text);
 Result<std::vector<std::string>> read_addresses(const std::string& text);
-Result<int> read_worker_number(const std::string& text);  // of a request to /task
+Result<int> read_worker_number(const std::string& text);  // of a request to /task or /program
 
 }  // namespace tesser::runtime

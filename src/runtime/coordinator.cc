@@ -20,13 +20,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "control/control_http.h"
-#include "lowering/format.h"
+#include "graph/write.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/distributed_checkpoint.h"
 #include "runtime/evaluate.h"
 #include "runtime/run_directory.h"
 #include "runtime/training_run.h"
-#include "runtime/weights.h"
 #include "runtime/worker_process.h"
 #include "runtime/worker_table.h"
 
@@ -76,12 +75,11 @@ class Coordinator {
   void allow_steps();
   Result<void> report_steps(std::int64_t until = std::numeric_limits<std::int64_t>::max());
   Result<void> complete_checkpoints();
-  Result<void> evaluate(std::int64_t step);
+  void report_evaluations();
   void dismiss_workers(bool failed);
   Path trace_file(std::size_t worker) const { return directory_->path() / fmt::format("trace-{}.json", worker); }
   Result<void> write_trace() const;
   TrainEnd ending() const;
-  std::int64_t evaluation_after(std::int64_t step) const;
   std::int64_t epoch_of(std::int64_t step) const {  // of the step that made the count so large
     return position_after(*run_, step - 1 - run_->info.step).epoch;
   }
@@ -96,10 +94,8 @@ class Coordinator {
   const std::atomic<bool>& stop_;
 
   std::optional<TrainingRun> run_;
-  std::unique_ptr<Executor> forward_;
-  std::optional<DataSet> evaluation_data_;
+  std::optional<graph::Program> forward_;  // what is evaluated
   std::optional<RunDirectory> directory_;
-  std::optional<CheckpointLock> snapshots_;
   int workers_ = 0;
   SharedState shared_;
   std::optional<ShardCollection> shards_;
@@ -113,11 +109,10 @@ class Coordinator {
   Clock::time_point began_;
   bool started_ = false;
   bool final_ = false;
-  std::int64_t allowed_ = 0;    // workers may run until so many steps are done
-  std::int64_t reported_ = 0;   // steps done by all
-  std::int64_t evaluated_ = 0;  // the last step after which there was an evaluation, or where the run began
-  std::optional<std::int64_t> evaluation_done_;
-  std::deque<WorkerStep> unreported_;  // done by all
+  std::int64_t allowed_ = 0;                  // workers may run until so many steps are done
+  std::int64_t reported_ = 0;                 // steps done by all
+  std::deque<WorkerStep> unreported_;         // done by all
+  std::deque<WorkerEvaluation> evaluations_;  // made by all, not reported
   double step_seconds_ = 0;
   double recent_seconds_ = 0;  // of a step
   std::optional<double> loss_;
@@ -129,7 +124,7 @@ Result<void> Coordinator::prepare() {
   TESSER_RETURN_IF_ERROR(prepare_evaluation());
   TESSER_RETURN_IF_ERROR(open_checkpoints(options_, reporter_, *run_));
   TESSER_RETURN_IF_ERROR(prepare_lock());
-  reported_ = allowed_ = evaluated_ = run_->info.step;
+  reported_ = allowed_ = run_->info.step;
   TESSER_RETURN_IF_ERROR(prepare_workers());
   return start_workers();
 }
@@ -138,13 +133,10 @@ Result<void> Coordinator::prepare_evaluation() {
   if (!options_.evaluate) {
     return {};
   }
-  ExecutorOptions executor_options;
-  executor_options.threads = options_.threads;
-  TESSER_ASSIGN_OR_RETURN(forward_, load_forward(options_.program, executor_options));
-  TESSER_RETURN_IF_ERROR(check_scalar_results(forward_->program()));
-  TESSER_ASSIGN_OR_RETURN(evaluation_data_, DataSet::open(*options_.evaluate, batch_values(forward_->program())));
-  // Everything the step does not have; the rest comes from the workers' state.
-  return write_initial_state(*forward_, options_.program);
+  TESSER_ASSIGN_OR_RETURN(forward_, read_forward(options_.program));
+  TESSER_RETURN_IF_ERROR(check_scalar_results(*forward_));
+  TESSER_RETURN_IF_ERROR(DataSet::open(*options_.evaluate, batch_values(*forward_)));
+  return {};
 }
 
 // Workers write into directories that they find; what a dead run left there under their names must be gone.
@@ -170,7 +162,6 @@ WorkerTask Coordinator::task() const {
   WorkerTask task;
   task.workers = workers_;
   task.program = absolute(options_.program);
-  task.lowered = (directory_->path() / "lowered").string();
   task.data = absolute(options_.data);
   task.batch = run_->data.values();
   task.resume = run_->resumed ? absolute(run_->resumed->path()) : "";
@@ -182,7 +173,10 @@ WorkerTask Coordinator::task() const {
   task.until_step = run_->until_step;
   task.checkpoint = options_.checkpoint ? absolute(*options_.checkpoint) : "";
   task.every = options_.every;
-  task.snapshot = snapshots_ ? snapshots_->directory().string() : "";
+  if (forward_) {
+    task.evaluation_data = absolute(*options_.evaluate);
+    task.evaluation_batch = batch_values(*forward_);
+  }
   task.threads = options_.threads;
   if (task.threads == 0 && !distributed_.external) {
     task.threads = std::max(1, usable_processors() / workers_);
@@ -200,14 +194,10 @@ WorkerTask Coordinator::task() const {
 }
 
 Result<void> Coordinator::prepare_workers() {
-  TESSER_ASSIGN_OR_RETURN(const ChosenPlan chosen, lower_for_workers(options_.program, distributed_.plan));
+  TESSER_ASSIGN_OR_RETURN(const ChosenPlan chosen,
+                          lower_for_workers(options_.program, distributed_.plan, forward_ ? &*forward_ : nullptr));
   workers_ = static_cast<int>(chosen.lowered.workers.size());
   TESSER_ASSIGN_OR_RETURN(directory_, RunDirectory::make(distributed_.run_directory));
-  TESSER_RETURN_IF_ERROR(
-      lowering::write_lowered(chosen.lowered, chosen.program_hash, chosen.plan_hash, directory_->path() / "lowered"));
-  if (options_.evaluate) {
-    TESSER_ASSIGN_OR_RETURN(snapshots_, CheckpointLock::acquire(directory_->path() / "snapshots"));
-  }
   TESSER_ASSIGN_OR_RETURN(shared_, share_state(state_values(run_->program), chosen.lowered.workers,
                                                CheckpointWriterOptions().largest_shard_bytes));
   shards_.emplace(shared_.manifest, workers_);
@@ -218,7 +208,12 @@ Result<void> Coordinator::prepare_workers() {
       tasks[worker].trace = trace_file(worker).string();
     }
   }
-  table_.emplace(std::move(tasks));
+  std::vector<WorkerPrograms> programs(tasks.size());
+  for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
+    programs[worker].step = graph::program_text(chosen.lowered.workers[worker]);
+    programs[worker].forward = chosen.forward ? graph::program_text(chosen.forward->workers[worker]) : "";
+  }
+  table_.emplace(std::move(tasks), std::move(programs));
   return {};
 }
 
@@ -317,15 +312,6 @@ void Coordinator::report_start() {
   started_ = true;
 }
 
-// The next step after which there is an evaluation: the last of an epoch, or of the run.
-std::int64_t Coordinator::evaluation_after(std::int64_t step) const {
-  if (!forward_) {
-    return std::numeric_limits<std::int64_t>::max();
-  }
-  const DataPosition next = position_after(*run_, step - run_->info.step);
-  return std::min(step + run_->data.batches() - next.batch, run_->until_step);
-}
-
 void Coordinator::allow_steps() {
   if (final_) {
     return;
@@ -336,8 +322,7 @@ void Coordinator::allow_steps() {
     const double steps = recent_seconds_ > 0 ? kAheadSeconds / recent_seconds_ : 0;
     const std::int64_t ahead =
         std::clamp(static_cast<std::int64_t>(std::min(steps, 1e6)), kFewestStepsAhead, kMostStepsAhead);
-    const std::int64_t limit = std::min(run_->until_step, evaluation_after(evaluated_));
-    allowed_ = std::max(allowed_, std::min(limit, reported_ + ahead));
+    allowed_ = std::max(allowed_, std::min(run_->until_step, reported_ + ahead));
     final_ = allowed_ >= run_->until_step;
   }
   table_->allow(allowed_, final_);
@@ -346,6 +331,10 @@ void Coordinator::allow_steps() {
 Result<void> Coordinator::report_steps(std::int64_t until) {
   TESSER_ASSIGN_OR_RETURN(std::vector<WorkerStep> steps, table_->take_steps());
   std::move(steps.begin(), steps.end(), std::back_inserter(unreported_));
+  // After the steps: a worker reports an evaluation before the step that follows it.
+  TESSER_ASSIGN_OR_RETURN(std::vector<WorkerEvaluation> evaluations, table_->take_evaluations());
+  std::move(evaluations.begin(), evaluations.end(), std::back_inserter(evaluations_));
+  report_evaluations();
   while (!unreported_.empty() && unreported_.front().step <= until) {
     const WorkerStep step = std::move(unreported_.front());
     unreported_.pop_front();
@@ -369,8 +358,27 @@ Result<void> Coordinator::report_steps(std::int64_t until) {
     if (!std::isfinite(step.loss)) {
       return failed(non_finite_loss(step.step, report.epoch, step.loss, options_.check_nan) + advice());
     }
+    report_evaluations();
   }
   return {};
+}
+
+// Those after steps that have been reported.
+void Coordinator::report_evaluations() {
+  while (!evaluations_.empty() && evaluations_.front().step <= reported_) {
+    const WorkerEvaluation made = std::move(evaluations_.front());
+    evaluations_.pop_front();
+    Evaluation evaluation;
+    for (std::size_t i = 0; i < made.names.size(); ++i) {
+      evaluation.results.emplace_back(made.names[i], made.results[i]);
+    }
+    evaluation.batches = made.batches;
+    evaluation.samples = made.samples;
+    evaluation.left_out = made.left_out;
+    evaluation.seconds = made.seconds;
+    const std::int64_t epoch = made.step > run_->info.step ? epoch_of(made.step) : run_->info.next.epoch;
+    reporter_.evaluated(made.step, epoch, evaluation);
+  }
 }
 
 Result<void> Coordinator::complete_checkpoints() {
@@ -383,46 +391,20 @@ Result<void> Coordinator::complete_checkpoints() {
     manifest->info.step = written.step;
     manifest->info.next = position_after(*run_, written.step - run_->info.step);
     CheckpointWriterOptions writer_options;
-    writer_options.keep = written.snapshot ? 1 : options_.keep;
-    Result<CheckpointWritten> complete =
-        complete_checkpoint(written.snapshot ? *snapshots_ : *run_->lock, writer_options, *manifest);
+    writer_options.keep = options_.keep;
+    Result<CheckpointWritten> complete = complete_checkpoint(*run_->lock, writer_options, *manifest);
     if (!complete) {
       return failed(fmt::format("the checkpoint could not be written, so the run stops after step {}: {}{}", reported_,
                                 complete.error().message, advice()));
     }
     complete->seconds += written.seconds;
     TESSER_RETURN_IF_ERROR(report_steps(written.step));
-    if (written.snapshot) {
-      TESSER_RETURN_IF_ERROR(evaluate(written.step));
-      continue;
-    }
     last_checkpoint_ = complete->path;
     reporter_.checkpoint_written(*complete);
     for (const std::string& note : complete->notes) {
       reporter_.note(note);
     }
   }
-  return {};
-}
-
-Result<void> Coordinator::evaluate(std::int64_t step) {
-  evaluated_ = step;
-  if (evaluation_done_ == step ||
-      (stop_ && step == run_->until_step && position_after(*run_, step - run_->info.step).batch != 0)) {
-    return {};
-  }
-  TESSER_ASSIGN_OR_RETURN(const Checkpoint snapshot,
-                          Checkpoint::open_verified(snapshots_->directory() / checkpoint_name(step)));
-  for (const graph::ValueId id : forward_->program().inputs) {
-    const graph::Value& value = forward_->program().value(id);
-    const auto content = value.is_state() ? snapshot.find(value.name) : std::nullopt;
-    if (content) {
-      TESSER_RETURN_IF_ERROR(forward_->write_state(value.name, *content));
-    }
-  }
-  TESSER_ASSIGN_OR_RETURN(const Evaluation evaluation, runtime::evaluate(*forward_, *evaluation_data_));
-  evaluation_done_ = step;
-  reporter_.evaluated(step, step > run_->info.step ? epoch_of(step) : run_->info.next.epoch, evaluation);
   return {};
 }
 

@@ -111,12 +111,10 @@ Result<SharedState> share_state(const std::vector<StateValue>& values, const std
 }
 
 std::optional<Manifest> ShardCollection::add(int worker, const WrittenShards& written) {
-  const auto newest = newest_.find(written.snapshot);
-  if (newest != newest_.end() && written.step <= newest->second) {
+  if (newest_ && written.step <= *newest_) {
     return std::nullopt;
   }
-  const std::pair<bool, std::int64_t> key{written.snapshot, written.step};
-  Unfinished& unfinished = unfinished_.try_emplace(key, Unfinished{manifest_, {}}).first->second;
+  Unfinished& unfinished = unfinished_.try_emplace(written.step, Unfinished{manifest_, {}}).first->second;
   unfinished.workers.insert(worker);
   for (const ShardDescription& shard : written.shards) {
     for (ShardDescription& known : unfinished.manifest.shards) {
@@ -129,8 +127,8 @@ std::optional<Manifest> ShardCollection::add(int worker, const WrittenShards& wr
     return std::nullopt;
   }
   Manifest complete = std::move(unfinished.manifest);
-  unfinished_.erase(key);
-  newest_[written.snapshot] = written.step;
+  unfinished_.erase(written.step);
+  newest_ = written.step;
   return complete;
 }
 

@@ -43,8 +43,8 @@ class ShardCollection {
   };
   const Manifest manifest_;
   const int workers_;
-  std::map<std::pair<bool, std::int64_t>, Unfinished> unfinished_;  // by snapshot and step
-  std::map<bool, std::int64_t> newest_;                             // step that was complete last
+  std::map<std::int64_t, Unfinished> unfinished_;  // by step
+  std::optional<std::int64_t> newest_;             // step that was complete last
 };
 
 }  // namespace tesser::runtime

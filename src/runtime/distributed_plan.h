@@ -25,11 +25,16 @@ struct PlanChoice {
 
 struct ChosenPlan {
   lowering::Lowered lowered;
+  // Where it was asked for: the forward program beside the step, whose parameters and buffers lie as the step's, so
+  // that a worker has what it evaluates.
+  std::optional<lowering::Lowered> forward;
   std::string program_hash;
   std::string plan_hash;
 };
 
-// kInvalidInput when the plan was made for another program or another number of workers.
-Result<ChosenPlan> lower_for_workers(const std::filesystem::path& program, const PlanChoice& choice);
+// `forward` is lowered too if given. kInvalidInput when the plan was made for another program or another number of
+// workers.
+Result<ChosenPlan> lower_for_workers(const std::filesystem::path& program, const PlanChoice& choice,
+                                     const graph::Program* forward);
 
 }  // namespace tesser::runtime

@@ -33,18 +33,9 @@ ResultBuffer make_buffer(const graph::Program& program, const graph::NamedOutput
   return buffer;
 }
 
-std::vector<MutableTensorView> batch_memory(Executor& executor, const DataSet& data) {
-  std::vector<MutableTensorView> batch;
-  for (const BatchValue& value : data.values()) {
-    batch.push_back(executor.batch(value.name));
-  }
-  return batch;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& program_directory,
-                                               const ExecutorOptions& options) {
+Result<graph::Program> read_forward(const std::filesystem::path& program_directory) {
   std::error_code error;
   if (std::filesystem::is_directory(program_directory, error) &&
       !std::filesystem::exists(program_directory / "forward.json", error)) {
@@ -57,7 +48,36 @@ Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& prog
   if (program.kind != graph::Kind::kForward) {
     return invalid_input(fmt::format("{}: is not a forward program", (program_directory / "forward.json").string()));
   }
+  return program;
+}
+
+Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& program_directory,
+                                               const ExecutorOptions& options) {
+  TESSER_ASSIGN_OR_RETURN(graph::Program program, read_forward(program_directory));
   return Executor::create(std::move(program), options);
+}
+
+std::vector<std::optional<Rectangle>> batch_parts(const graph::Program& program, const DataSet& data) {
+  std::vector<std::optional<Rectangle>> parts;
+  for (const BatchValue& batch : data.values()) {
+    const graph::ValueId id = program.find(batch.name);
+    std::optional<Rectangle>& part = parts.emplace_back();
+    if (id != graph::kNone) {
+      const graph::Value& value = program.value(id);
+      part = value.whole_shape.empty() ? whole_rectangle(value.shape) : Rectangle{value.region_begin, value.shape};
+    }
+  }
+  return parts;
+}
+
+std::vector<MutableTensorView> batch_memory(Executor& executor, const DataSet& data) {
+  std::vector<MutableTensorView> batch;
+  for (const BatchValue& value : data.values()) {
+    if (executor.program().find(value.name) != graph::kNone) {
+      batch.push_back(executor.batch(value.name));
+    }
+  }
+  return batch;
 }
 
 Result<void> check_scalar_results(const graph::Program& forward) {
@@ -86,7 +106,7 @@ Result<Evaluation> evaluate(Executor& forward, const DataSet& data) {
   }
   std::vector<double> sums(buffers.size(), 0.0);
   const std::vector<MutableTensorView> batch = batch_memory(forward, data);
-  Loader loader(data, LoaderOptions{0, false, {}});
+  Loader loader(data, LoaderOptions{0, false, {}, batch_parts(program, data)});
   for (std::int64_t i = 0; i < data.batches(); ++i) {
     loader.next(batch);
     TESSER_RETURN_IF_ERROR(forward.run(0, 0));

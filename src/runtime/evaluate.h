@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,10 +12,14 @@
 #include "base/result.h"
 #include "runtime/data.h"
 #include "runtime/executor.h"
+#include "runtime/rectangle.h"
 
 namespace tesser::runtime {
 
-// The forward program of NAME.tesser, compiled, its values not yet written. kInvalidInput with advice when it has none.
+// The forward program of NAME.tesser. kInvalidInput with advice when it has none.
+Result<graph::Program> read_forward(const std::filesystem::path& program_directory);
+
+// The same, compiled, its values not yet written.
 Result<std::unique_ptr<Executor>> load_forward(const std::filesystem::path& program_directory,
                                                const ExecutorOptions& options);
 
@@ -29,8 +34,14 @@ struct Evaluation {
 // kInvalidInput unless the forward program has a scalar result to average.
 Result<void> check_scalar_results(const graph::Program& forward);
 
+// What a program, whole or of one worker, takes of each batch value; nothing of those that it does not have.
+std::vector<std::optional<Rectangle>> batch_parts(const graph::Program& program, const DataSet& data);
+// Where the executor takes those parts.
+std::vector<MutableTensorView> batch_memory(Executor& executor, const DataSet& data);
+
 // Runs `forward`, whose values are written, over all full batches in order. All batches have the same size, so the mean
-// over batches is the mean over samples where a result is one over its batch.
+// over batches is the mean over samples where a result is one over its batch. Of a lowered program all workers must do
+// it at once.
 Result<Evaluation> evaluate(Executor& forward, const DataSet& data);
 
 // Writes the state that both programs have from one executor to the other.

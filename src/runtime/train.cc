@@ -101,7 +101,8 @@ Result<void> Training::prepare() {
   executor_options.check_nan = options_.check_nan;
   executor_options.profile = options_.profile;
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(run.program), executor_options));
-  TESSER_RETURN_IF_ERROR(check_memory(executor_->memory().predicted_peak_bytes, memory_limit()));
+  const std::int64_t forward_bytes = forward_ ? forward_->memory().predicted_peak_bytes : 0;
+  TESSER_RETURN_IF_ERROR(check_memory(executor_->memory().predicted_peak_bytes + forward_bytes, memory_limit()));
   if (run.resumed) {
     TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, options_.program, *run.resumed));
     saved_step_ = info_.step;

@@ -39,8 +39,6 @@ transport::Strided strided(const Runs& runs, std::uint64_t base) {
   return layout;
 }
 
-std::string transfer_name(std::int64_t transfer) { return std::to_string(transfer); }
-
 // Arguments of nodes that verify_order() has accepted.
 const Shape& integers(const graph::Node& node, std::size_t place) { return std::get<Shape>(node.args[place]); }
 std::int64_t integer(const graph::Node& node, std::size_t place) { return std::get<std::int64_t>(node.args[place]); }
@@ -113,7 +111,7 @@ Result<void> TransportExchange::lay_out_buffers(const graph::Program& program) {
   buffer_bytes_ = layout.total;
   if (buffer_bytes_ > 0) {
     transport::RegionOptions region;
-    region.name = "receive buffers";
+    region.name = options_.name + "receive buffers";
     TESSER_ASSIGN_OR_RETURN(region_, to_result(device_.allocate(static_cast<std::size_t>(buffer_bytes_), region)));
   }
   return {};

@@ -16,6 +16,7 @@ namespace tesser::runtime {
 
 struct TransportExchangeOptions {
   int worker = 0;                          // this one
+  std::string name;                        // tells the transfers of two exchanges over the same channels apart
   std::chrono::seconds connect_limit{60};  // for all peers to be there
   // Asked while waiting; a true answer ends the wait with an error.
   std::function<bool()> cancelled = [] { return false; };
@@ -38,6 +39,8 @@ class TransportExchange : public Exchange {
   ExchangeReport take_report() override;
 
  private:
+  std::string transfer_name(std::int64_t transfer) const { return options_.name + std::to_string(transfer); }
+
   struct Sending {
     std::unique_ptr<transport::StaticSender> sender;
     std::unique_ptr<transport::Completion> completion;

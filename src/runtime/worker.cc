@@ -13,10 +13,11 @@
 
 #include <fmt/format.h>
 
-#include "lowering/format.h"
+#include "graph/read.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/checksum.h"
 #include "runtime/control_messages.h"
+#include "runtime/evaluate.h"
 #include "runtime/executor.h"
 #include "runtime/loader.h"
 #include "runtime/memory_limit.h"
@@ -78,12 +79,14 @@ class Worker {
   Result<void> connect(const std::vector<std::string>& addresses);
   Result<void> work();
   Result<void> prepare();
+  Result<void> prepare_evaluation(TransportExchangeOptions exchange_options, ExecutorOptions executor_options);
   Result<void> prepare_loader();
   Result<void> prepare_writer();
   Result<void> train();
   Result<void> step();
   Result<void> after_step();
-  Result<void> write_state(bool snapshot);
+  Result<void> evaluate_now();
+  Result<void> write_state();
   Result<void> take_written(std::optional<Result<CheckpointWritten>> outcome);
   void report_memory();
   std::vector<std::int64_t> lost_peers() const;
@@ -95,8 +98,12 @@ class Worker {
   std::unique_ptr<transport::Device> device_;
   std::vector<std::shared_ptr<transport::Channel>> channels_;  // by worker
   std::optional<WorkerLink> link_;
+  WorkerPrograms programs_;  // until they are compiled
   std::unique_ptr<TransportExchange> exchange_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<TransportExchange> forward_exchange_;
+  std::unique_ptr<Executor> forward_;
+  std::optional<DataSet> evaluation_data_;
   std::optional<WorkerTrace> trace_;
   std::optional<DataSet> data_;
   std::optional<Loader> loader_;
@@ -104,7 +111,6 @@ class Worker {
   std::vector<StateValue> written_values_;
   std::vector<Shard> shards_;
   std::optional<CheckpointWriter> writer_;
-  bool writing_snapshot_ = false;
   std::int64_t step_ = 0;  // steps done
   DataPosition next_;
   std::int64_t saved_step_ = -1;
@@ -125,6 +131,8 @@ Result<void> Worker::take_task() {
     return tl::unexpected<Error>(answer.error());
   }
   TESSER_ASSIGN_OR_RETURN(task_, read_task(*answer));
+  TESSER_ASSIGN_OR_RETURN(const std::string programs, client_->post("/program", request));
+  TESSER_ASSIGN_OR_RETURN(programs_, read_programs(programs));
   return {};
 }
 
@@ -186,7 +194,7 @@ Result<void> Worker::connect(const std::vector<std::string>& addresses) {
 }
 
 Result<void> Worker::prepare() {
-  TESSER_ASSIGN_OR_RETURN(graph::Program program, lowering::read_worker(task_.lowered, options_.worker));
+  TESSER_ASSIGN_OR_RETURN(graph::Program program, graph::parse_program(programs_.step, "the worker's program"));
   TransportExchangeOptions exchange_options;
   exchange_options.worker = options_.worker;
   exchange_options.connect_limit = kConnectLimit;
@@ -199,8 +207,15 @@ Result<void> Worker::prepare() {
   executor_options.trace = task_.traced_steps > 0;
   executor_options.exchange = exchange_.get();
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
-  const MemoryReport memory = executor_->memory();
-  TESSER_RETURN_IF_ERROR(check_memory(memory.predicted_peak_bytes + memory.exchange_bytes, memory_limit()));
+  TESSER_RETURN_IF_ERROR(prepare_evaluation(exchange_options, executor_options));
+  programs_ = {};
+  std::int64_t needed = 0;
+  for (const Executor* const executor : {executor_.get(), forward_.get()}) {
+    if (executor != nullptr) {
+      needed += executor->memory().predicted_peak_bytes + executor->memory().exchange_bytes;
+    }
+  }
+  TESSER_RETURN_IF_ERROR(check_memory(needed, memory_limit()));
   if (task_.resume.empty()) {
     TESSER_RETURN_IF_ERROR(write_initial_state(*executor_, task_.program));
   } else {
@@ -219,21 +234,49 @@ Result<void> Worker::prepare() {
   return {};
 }
 
+// Its part of the forward program, which has state of its own besides the step's: what an evaluation reads is brought
+// there before.
+Result<void> Worker::prepare_evaluation(TransportExchangeOptions exchange_options, ExecutorOptions executor_options) {
+  if (task_.evaluation_data.empty()) {
+    return {};
+  }
+  TESSER_ASSIGN_OR_RETURN(graph::Program program,
+                          graph::parse_program(programs_.forward, "the worker's forward program"));
+  exchange_options.name = "evaluation ";
+  forward_exchange_ = std::make_unique<TransportExchange>(*device_, channels_, exchange_options);
+  executor_options.check_nan = false;
+  executor_options.profile = false;
+  executor_options.trace = false;
+  executor_options.exchange = forward_exchange_.get();
+  TESSER_ASSIGN_OR_RETURN(forward_, Executor::create(std::move(program), executor_options));
+  // Everything the step does not have; copy_state() then brings what is trained.
+  TESSER_RETURN_IF_ERROR(write_initial_state(*forward_, task_.program));
+  TESSER_ASSIGN_OR_RETURN(evaluation_data_, DataSet::open(task_.evaluation_data, task_.evaluation_batch));
+  return {};
+}
+
+Result<void> Worker::evaluate_now() {
+  TESSER_RETURN_IF_ERROR(copy_state(*executor_, *forward_));
+  TESSER_ASSIGN_OR_RETURN(const Evaluation evaluation, evaluate(*forward_, *evaluation_data_));
+  WorkerEvaluation report;
+  report.step = step_;
+  for (const auto& [name, result] : evaluation.results) {
+    report.names.push_back(name);
+    report.results.push_back(result);
+  }
+  report.batches = evaluation.batches;
+  report.samples = evaluation.samples;
+  report.left_out = evaluation.left_out;
+  report.seconds = evaluation.seconds;
+  link_->report_evaluation(std::move(report));
+  return {};
+}
+
 Result<void> Worker::prepare_loader() {
   TESSER_ASSIGN_OR_RETURN(data_, DataSet::open(task_.data, task_.batch));
-  const graph::Program& program = executor_->program();
-  LoaderOptions loader_options{task_.seed, task_.shuffle, task_.next, {}};
-  for (const BatchValue& value : data_->values()) {
-    const graph::ValueId id = program.find(value.name);
-    std::optional<Rectangle>& part = loader_options.parts.emplace_back();
-    if (id == graph::kNone) {
-      continue;
-    }
-    const graph::Value& own = program.value(id);
-    part = own.whole_shape.empty() ? whole_rectangle(own.shape) : Rectangle{own.region_begin, own.shape};
-    batch_.push_back(executor_->batch(value.name));
-  }
-  loader_.emplace(*data_, loader_options);
+  batch_ = batch_memory(*executor_, *data_);
+  loader_.emplace(*data_,
+                  LoaderOptions{task_.seed, task_.shuffle, task_.next, batch_parts(executor_->program(), *data_)});
   return {};
 }
 
@@ -254,8 +297,7 @@ Result<void> Worker::prepare_writer() {
   }
   writer_.emplace(written_values_, [this](const CheckpointInfo& info, std::span<const TensorView> contents) {
     const auto begin = Clock::now();
-    const std::filesystem::path directory =
-        unfinished_checkpoint(writing_snapshot_ ? task_.snapshot : task_.checkpoint, info.step);
+    const std::filesystem::path directory = unfinished_checkpoint(task_.checkpoint, info.step);
     std::error_code error;
     std::filesystem::create_directory(directory, error);  // by the first of the workers
     CheckpointWritten written;
@@ -299,24 +341,21 @@ Result<void> Worker::take_written(std::optional<Result<CheckpointWritten>> outco
   if (!*outcome) {
     return failed(fmt::format("the checkpoint could not be written: {}", outcome->error().message));
   }
-  link_->report_written({writing_snapshot_, (*outcome)->step, (*outcome)->seconds, std::move((*outcome)->shards)});
+  link_->report_written({(*outcome)->step, (*outcome)->seconds, std::move((*outcome)->shards)});
   return {};
 }
 
 // Copies this worker's part of the state and begins to write it.
-Result<void> Worker::write_state(bool snapshot) {
+Result<void> Worker::write_state() {
   TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
   const std::span<const MutableTensorView> staging = writer_->staging();
   for (std::size_t i = 0; i < written_values_.size(); ++i) {
     TESSER_RETURN_IF_ERROR(executor_->read_state(written_values_[i].name, staging[i]));
   }
-  writing_snapshot_ = snapshot;
   CheckpointInfo info;
   info.step = step_;
   writer_->start(std::move(info));
-  if (!snapshot) {
-    saved_step_ = step_;
-  }
+  saved_step_ = step_;
   return {};
 }
 
@@ -359,12 +398,11 @@ Result<void> Worker::step() {
 
 Result<void> Worker::after_step() {
   TESSER_RETURN_IF_ERROR(take_written(writer_->take_outcome()));
-  if (!task_.snapshot.empty() && (next_.batch == 0 || step_ == task_.until_step)) {
-    TESSER_RETURN_IF_ERROR(write_state(true));
-    TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));  // the coordinator waits for it
+  if (forward_ && (next_.batch == 0 || step_ == task_.until_step)) {
+    TESSER_RETURN_IF_ERROR(evaluate_now());
   }
   if (!task_.checkpoint.empty() && (step_ - task_.first_step) % task_.every == 0) {
-    TESSER_RETURN_IF_ERROR(write_state(false));
+    TESSER_RETURN_IF_ERROR(write_state());
   }
   if (!memory_reported_) {
     memory_reported_ = true;
@@ -374,9 +412,8 @@ Result<void> Worker::after_step() {
 }
 
 Result<void> Worker::train() {
-  if (!task_.snapshot.empty() && step_ >= task_.until_step) {
-    TESSER_RETURN_IF_ERROR(write_state(true));
-    TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
+  if (forward_ && step_ >= task_.until_step) {
+    TESSER_RETURN_IF_ERROR(evaluate_now());
   }
   while (true) {
     const Permission permission = link_->wait_for_permission(step_);
@@ -390,7 +427,7 @@ Result<void> Worker::train() {
     TESSER_RETURN_IF_ERROR(after_step());
   }
   if (!task_.checkpoint.empty() && saved_step_ != step_) {
-    TESSER_RETURN_IF_ERROR(write_state(false));
+    TESSER_RETURN_IF_ERROR(write_state());
   }
   TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
   if (trace_) {

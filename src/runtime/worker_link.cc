@@ -70,6 +70,14 @@ void WorkerLink::report_written(WrittenShards written) {
   changed_.notify_all();
 }
 
+void WorkerLink::report_evaluation(WorkerEvaluation evaluation) {
+  {
+    const std::lock_guard guard(mutex_);
+    pending_.evaluations.push_back(std::move(evaluation));
+  }
+  changed_.notify_all();
+}
+
 Permission WorkerLink::wait_for_permission(std::int64_t steps_done) {
   std::unique_lock guard(mutex_);
   const auto is_known = [&] { return cancelled_ || answer_.final || answer_.until_step > steps_done; };
@@ -117,7 +125,8 @@ void WorkerLink::wait_until_sent(std::unique_lock<std::mutex>& guard) {
 }
 
 bool WorkerLink::has_news() const {
-  return pending_.memory || !pending_.steps.empty() || !pending_.written.empty() || pending_.failure || pending_.ended;
+  return pending_.memory || !pending_.steps.empty() || !pending_.written.empty() || !pending_.evaluations.empty() ||
+         pending_.failure || pending_.ended;
 }
 
 void WorkerLink::take_answer(const Result<std::string>& text, const WorkerReport& sent) {
@@ -134,6 +143,7 @@ void WorkerLink::take_answer(const Result<std::string>& text, const WorkerReport
   // Sent again with the next one; what the coordinator has had already it passes over.
   prepend(pending_.steps, sent.steps);
   prepend(pending_.written, sent.written);
+  prepend(pending_.evaluations, sent.evaluations);
   if (!pending_.memory) {
     pending_.memory = sent.memory;
   }

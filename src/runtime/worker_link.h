@@ -31,6 +31,7 @@ class WorkerLink {
   void report_memory(const WorkerMemory& memory);
   void report_step(WorkerStep step);
   void report_written(WrittenShards written);
+  void report_evaluation(WorkerEvaluation evaluation);
 
   // Blocks until the coordinator has said whether the step after `steps_done` is to be run.
   Permission wait_for_permission(std::int64_t steps_done);

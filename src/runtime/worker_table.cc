@@ -22,7 +22,8 @@ bool same(double a, double b) {
 
 }  // namespace
 
-WorkerTable::WorkerTable(std::vector<WorkerTask> tasks) : tasks_(std::move(tasks)), entries_(tasks_.size()) {
+WorkerTable::WorkerTable(std::vector<WorkerTask> tasks, std::vector<WorkerPrograms> programs)
+    : tasks_(std::move(tasks)), programs_(std::move(programs)), entries_(tasks_.size()) {
   permission_.until_step = tasks_.front().step;
 }
 
@@ -33,10 +34,11 @@ Result<std::string> WorkerTable::answer(const std::string& path, const std::stri
     }
     return {};
   };
-  if (path == "/task") {
+  if (path == "/task" || path == "/program") {
     TESSER_ASSIGN_OR_RETURN(const int worker, read_worker_number(body));
     TESSER_RETURN_IF_ERROR(known(worker));
-    return to_json(tasks_[static_cast<std::size_t>(worker)]);
+    const auto place = static_cast<std::size_t>(worker);
+    return path == "/task" ? to_json(tasks_[place]) : to_json(programs_[place]);
   }
   if (path == "/join") {
     TESSER_ASSIGN_OR_RETURN(const Joining joining, read_joining(body));
@@ -90,6 +92,12 @@ Result<std::string> WorkerTable::report(WorkerReport received) {
       entry.summary.transfer_seconds += step.transfer_seconds;
       entry.summary.sent_bytes += step.sent_bytes;
       entry.steps.push_back(std::move(step));
+    }
+  }
+  for (WorkerEvaluation& evaluation : received.evaluations) {
+    if (evaluation.step > entry.last_evaluation) {
+      entry.last_evaluation = evaluation.step;
+      entry.evaluations.push_back(std::move(evaluation));
     }
   }
   for (WrittenShards& written : received.written) {
@@ -192,6 +200,32 @@ Result<std::vector<WorkerStep>> WorkerTable::take_steps() {
 std::vector<std::pair<int, WrittenShards>> WorkerTable::take_written() {
   const std::lock_guard guard(mutex_);
   return std::exchange(written_, {});
+}
+
+Result<std::vector<WorkerEvaluation>> WorkerTable::take_evaluations() {
+  const std::lock_guard guard(mutex_);
+  std::vector<WorkerEvaluation> merged;
+  const auto evaluating = static_cast<std::size_t>(std::count_if(
+      tasks_.begin(), tasks_.end(), [](const WorkerTask& task) { return !task.evaluation_data.empty(); }));
+  const auto end = entries_.begin() + static_cast<std::ptrdiff_t>(evaluating);
+  const auto has_made_one = [](const Entry& entry) { return !entry.evaluations.empty(); };
+  while (evaluating > 0 && std::all_of(entries_.begin(), end, has_made_one)) {
+    WorkerEvaluation next = entries_.front().evaluations.front();
+    for (std::size_t worker = 0; worker < evaluating; ++worker) {
+      const WorkerEvaluation own = std::move(entries_[worker].evaluations.front());
+      entries_[worker].evaluations.pop_front();
+      if (own.step != next.step ||
+          !std::equal(own.results.begin(), own.results.end(), next.results.begin(), next.results.end(), same)) {
+        return failed(
+            fmt::format("worker {} has evaluated otherwise after step {} than worker 0 after step {}: the workers' "
+                        "programs do not fit each other; this is a mistake of tesser",
+                        worker, own.step, next.step));
+      }
+      next.seconds = std::max(next.seconds, own.seconds);
+    }
+    merged.push_back(std::move(next));
+  }
+  return merged;
 }
 
 bool WorkerTable::is_silent(const Entry& entry, std::chrono::milliseconds limit) const {

@@ -27,7 +27,7 @@ struct WorkerTrouble {
 // answer() is called by the threads of the control server, everything else by the coordinator's own.
 class WorkerTable {
  public:
-  explicit WorkerTable(std::vector<WorkerTask> tasks);
+  WorkerTable(std::vector<WorkerTask> tasks, std::vector<WorkerPrograms> programs);
 
   // Answers a request; kInvalidInput refuses it.
   Result<std::string> answer(const std::string& path, const std::string& body);
@@ -50,6 +50,9 @@ class WorkerTable {
   // kFailed when they disagree about the loss.
   Result<std::vector<WorkerStep>> take_steps();
   std::vector<std::pair<int, WrittenShards>> take_written();
+  // Evaluations that all workers have made whose tasks ask for them, the first ones; in order, each once. kFailed when
+  // they disagree.
+  Result<std::vector<WorkerEvaluation>> take_evaluations();
 
   // The first worker that must be blamed for the end of the run. `died` says how each local process has ended, by
   // worker.
@@ -72,6 +75,8 @@ class WorkerTable {
     std::optional<WorkerMemory> memory;
     std::deque<WorkerStep> steps;  // that not all have done
     std::int64_t last_step = -1;
+    std::deque<WorkerEvaluation> evaluations;  // that not all have made
+    std::int64_t last_evaluation = -1;         // its step
     WorkerSummary summary;
     std::optional<WorkerFailure> failure;
     Clock::time_point failed;
@@ -86,6 +91,7 @@ class WorkerTable {
   bool is_silent(const Entry& entry, std::chrono::milliseconds limit) const;
 
   const std::vector<WorkerTask> tasks_;
+  const std::vector<WorkerPrograms> programs_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   bool news_ = false;

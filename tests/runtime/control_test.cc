@@ -49,7 +49,8 @@ TEST(ControlTest, MessagesComeBackAsTheyWere) {
   report.paths = {"", "TCP"};
   report.memory = WorkerMemory{1, 2, 3, 4, 5, 6};
   report.steps = {{7, 0.1, {1e-9}, 0.5, 0.25, 0.125, 9}};
-  report.written = {{true, 8, 0.5, {{"file", 10, 0xffffffff}}}};
+  report.written = {{8, 0.5, {{"file", 10, 0xffffffff}}}};
+  report.evaluations = {{8, {"loss"}, {0.1}, 3, 48, 1, 0.5}};
   report.failure = WorkerFailure{"line\n\"two\"", 2, {0, 1}};
   report.operators = {{"aten::mm", 3, 0.25, 64}};
   const auto again = read_report(to_json(report));
@@ -58,6 +59,12 @@ TEST(ControlTest, MessagesComeBackAsTheyWere) {
   EXPECT_EQ(again->written[0].shards[0].checksum, 0xffffffffU);
   EXPECT_EQ(again->failure->message, "line\n\"two\"");
   EXPECT_THAT(again->failure->lost_peers, ElementsAre(0, 1));
+}
+
+TEST(ControlTest, AnEvaluationHasAResultForEachName) {
+  WorkerReport report;
+  report.evaluations = {{8, {"loss", "accuracy"}, {0.1}, 3, 48, 1, 0.5}};
+  EXPECT_FALSE(read_report(to_json(report)).has_value());
 }
 
 TEST(ControlTest, AWorkerRunsAsFarAsItMay) {

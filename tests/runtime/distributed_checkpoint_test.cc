@@ -84,18 +84,17 @@ TEST(DistributedCheckpointTest, IsCompleteWithTheLastWorkersShards) {
   Manifest manifest;
   manifest.shards = {{"a", 0, 0}, {"b", 0, 0}};
   ShardCollection shards(manifest, 3);
-  const WrittenShards first{false, 8, 0.1, {{"a", 10, 1}}};
+  const WrittenShards first{8, 0.1, {{"a", 10, 1}}};
   EXPECT_FALSE(shards.add(0, first).has_value());
   EXPECT_FALSE(shards.add(0, first).has_value()) << "told again";
-  EXPECT_FALSE(shards.add(1, {true, 8, 0.1, {{"b", 99, 9}}}).has_value()) << "of a snapshot";
-  EXPECT_FALSE(shards.add(2, {false, 8, 0.1, {}}).has_value()) << "has nothing to write";
-  EXPECT_FALSE(shards.add(1, {false, 12, 0.1, {{"b", 30, 3}}}).has_value()) << "of the next checkpoint";
-  const auto complete = shards.add(1, {false, 8, 0.1, {{"b", 20, 2}}});
+  EXPECT_FALSE(shards.add(2, {8, 0.1, {}}).has_value()) << "has nothing to write";
+  EXPECT_FALSE(shards.add(1, {12, 0.1, {{"b", 30, 3}}}).has_value()) << "of the next checkpoint";
+  const auto complete = shards.add(1, {8, 0.1, {{"b", 20, 2}}});
   ASSERT_TRUE(complete.has_value());
   EXPECT_EQ(complete->shards[0].bytes, 10U);
   EXPECT_EQ(complete->shards[1].bytes, 20U);
   EXPECT_EQ(complete->shards[1].checksum, 2U);
-  EXPECT_FALSE(shards.add(1, {false, 8, 0.1, {{"b", 20, 2}}}).has_value()) << "after its end";
+  EXPECT_FALSE(shards.add(1, {8, 0.1, {{"b", 20, 2}}}).has_value()) << "after its end";
 }
 
 }  // namespace

@@ -22,12 +22,17 @@ const std::vector<std::optional<std::string>> kAlive(2);
 
 class WorkerTableTest : public ::testing::Test {
  protected:
-  WorkerTableTest() : table_(std::vector<WorkerTask>(2)) {
+  WorkerTableTest() : table_(std::vector<WorkerTask>(2, evaluating()), std::vector<WorkerPrograms>(2)) {
     for (int worker = 0; worker < 2; ++worker) {
       EXPECT_TRUE(table_.answer("/join", to_json(joining(worker))).has_value());
     }
   }
 
+  static WorkerTask evaluating() {
+    WorkerTask task;
+    task.evaluation_data = "check";
+    return task;
+  }
   static Joining joining(int worker) { return {worker, "host", 100 + worker, "127.0.0.1:1/" + std::to_string(worker)}; }
   static WorkerReport done(int worker, std::int64_t step, double loss) {
     WorkerReport report;
@@ -61,6 +66,26 @@ class WorkerTableTest : public ::testing::Test {
 
   WorkerTable table_;
 };
+
+TEST_F(WorkerTableTest, EvaluationsCountOnceAllHaveMadeThem) {
+  const auto evaluated = [](int worker, std::int64_t step, double loss) {
+    WorkerReport report;
+    report.worker = worker;
+    report.evaluations = {{step, {"loss"}, {loss}, 3, 48, 0, 1.0 + worker}};
+    return report;
+  };
+  report(evaluated(0, 5, 0.5));
+  report(evaluated(0, 5, 0.5));  // the answer was lost
+  EXPECT_THAT(*table_.take_evaluations(), IsEmpty());
+  report(evaluated(1, 5, 0.5));
+  const auto made = table_.take_evaluations();
+  ASSERT_THAT(*made, SizeIs(1));
+  EXPECT_EQ(made->front().step, 5);
+  EXPECT_EQ(made->front().seconds, 2.0);
+  report(evaluated(0, 10, 0.5));
+  report(evaluated(1, 10, 0.25));
+  EXPECT_FALSE(table_.take_evaluations().has_value());
+}
 
 TEST_F(WorkerTableTest, StepsAreMergedOnceAllHaveDoneThem) {
   report(done(0, 1, 2.5));

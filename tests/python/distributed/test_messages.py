@@ -94,7 +94,7 @@ def test_workers_that_others_start(samples: Path, tmp_path: Path) -> None:
 
     stranger = finish(start("worker", "--coordinator", url, "--worker", 0, variables={"TESSER_RUN_TOKEN": "wrong"}))
     assert stranger.code == 2
-    assert "does not carry the token of the run" in stranger.errors
+    assert "does not carry the token that the coordinator expects" in stranger.errors
     third = finish(start("worker", "--coordinator", url, "--worker", 2, variables={"TESSER_RUN_TOKEN": "secret"}))
     assert third.code == 2
     assert "this run has workers 0 to 1, not 2" in third.errors

@@ -107,6 +107,27 @@ def test_evaluation_sees_the_state_of_all_workers(samples: Path, tmp_path: Path)
     np.testing.assert_allclose(results[2], results[1], rtol=1e-4)
 
 
+@pytest.mark.parametrize(("workers", "preset"), [(2, "dp"), (3, "megatron"), (4, "tofu")])
+def test_workers_evaluate_what_is_in_the_checkpoint(samples: Path, tmp_path: Path, workers: int, preset: str) -> None:
+    run = train(
+        samples / "classifier.tesser", samples / "train", "--steps", 7, "--workers", workers, "--preset", preset,
+        "--evaluate", samples / "check", "--checkpoint", tmp_path / "run",
+    )  # fmt: skip
+    assert run.code == 0, run.errors
+    words = ["--weights", tmp_path / "run", "--data", samples / "check", "--json"]
+    alone = json.loads(tesser_output("evaluate", samples / "classifier.tesser", *words))["results"]
+    assert run.of("evaluation")[-1]["step"] == 7
+    for name, result in run.of("evaluation")[-1]["results"].items():
+        assert result == pytest.approx(alone[name], rel=1e-6), name
+    # A run that has nothing left to do evaluates all the same.
+    again = train(
+        samples / "classifier.tesser", samples / "train", "--steps", 7, "--workers", workers, "--preset", preset,
+        "--evaluate", samples / "check", "--checkpoint", tmp_path / "run", "--resume",
+    )  # fmt: skip
+    assert again.code == 0, again.errors
+    assert again.of("evaluation")[-1]["results"] == run.of("evaluation")[-1]["results"]
+
+
 def test_stopped_by_a_signal_all_workers_end_after_the_same_step(
     samples: Path, tmp_path: Path, undisturbed: Run
 ) -> None:

@@ -90,6 +90,44 @@ def test_memory_names_the_fullest_node(directory: Path) -> None:
     assert "160 bytes  mm  float32[4, 10]  aten::mm in head" in output
 
 
+def test_the_program_of_one_worker(tmp_path: Path) -> None:
+    plan = subprocess.run(
+        [str(BINARY), "plan", PROGRAMS / "step.json", "--workers", "2", "-o", tmp_path / "sample.plan"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert plan.returncode == 0, plan.stderr
+    lowered = tmp_path / "sample.lowered"
+    words = [str(BINARY), "lower", tmp_path / "sample.plan", "-o", lowered]
+    assert subprocess.run(words, capture_output=True, timeout=60).returncode == 0
+    table = [line.split()[0] for line in show(lowered).stdout.splitlines() if line.strip()]
+    assert table[-4:-1] == ["worker", "0", "1"]
+    assert [worker["nodes"] > 0 for worker in json.loads(show(lowered, "--json").stdout)["workers"]] == [True, True]
+    for words in ([], ["--graph"], ["--memory"], ["--json"], ["--graph", "--prepared"]):
+        one = show(lowered, "--worker", 1, *words)
+        assert one.returncode == 0, one.stderr
+        of_file = show(lowered / "worker-1.json", *words).stdout
+        assert one.stdout.splitlines()[1:] == of_file.splitlines()[1:]
+    assert f"{lowered}, worker 1: step program" in show(lowered, "--worker", 1).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--worker", "9"], "has workers 0 to 1, not 9"),
+        (["--graph"], "holds a program for each worker; say which with --worker"),
+        (["--worker", "0", "--alone"], "--alone and --of are for plans"),
+    ],
+)
+def test_what_a_lowered_program_does_not_have(tmp_path: Path, words: list[str], message: str) -> None:
+    (tmp_path / "lowering.json").write_text(
+        '{"format":"tesser.lowered","version":1,"name":"x","program_hash":"","plan_hash":"","workers":2,"transfers":0,'
+        '"bytes":0}'
+    )
+    outcome = show(tmp_path, *words)
+    assert outcome.returncode == 2
+    assert message in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
