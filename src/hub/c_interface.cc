@@ -109,6 +109,12 @@ int tesser_hub_start(tesser_hub_client* client, int64_t* step, int* is_return) {
 
 int tesser_hub_push(tesser_hub_client* client, int64_t key) { return code_of(client->client->push(key)); }
 
+int tesser_hub_push_rows(tesser_hub_client* client, int64_t key, const int64_t* rows, int64_t count, const void* values,
+                         int64_t bytes) {
+  return code_of(client->client->push_rows(key, {rows, static_cast<std::size_t>(count)},
+                                           {static_cast<const std::byte*>(values), static_cast<std::size_t>(bytes)}));
+}
+
 int tesser_hub_push_none(tesser_hub_client* client, int64_t key) { return code_of(client->client->push_none(key)); }
 
 int tesser_hub_commit(tesser_hub_client* client, const double* numbers, int64_t groups) {

@@ -34,6 +34,9 @@ void tesser_hub_set_initial_updates(tesser_hub_client* client, int64_t key, int6
 /* `step`: where the job is; `is_return`: whether this worker was lost before. */
 int tesser_hub_start(tesser_hub_client* client, int64_t* step, int* is_return);
 int tesser_hub_push(tesser_hub_client* client, int64_t key);
+/* Rows of an embedding's gradient, ascending; `values`: elements of the wire's type, `bytes` of them. */
+int tesser_hub_push_rows(tesser_hub_client* client, int64_t key, const int64_t* rows, int64_t count, const void* values,
+                         int64_t bytes);
 int tesser_hub_push_none(tesser_hub_client* client, int64_t key);
 /* `numbers`: for each group learning rate, momentum, dampening, weight decay, beta1, beta2, eps. */
 int tesser_hub_commit(tesser_hub_client* client, const double* numbers, int64_t groups);

@@ -58,17 +58,23 @@ void assign_owners(ChunkMap& map, const std::vector<int>& cores) {
 
 Result<ChunkMap> map_chunks(const JobSettings& settings, const std::vector<int>& cores) {
   ChunkMap map;
-  const std::int64_t longest = settings.chunk_bytes / static_cast<std::int64_t>(sizeof(float));
   for (std::uint32_t key = 0; key < settings.keys.size(); ++key) {
     map.key_begin.push_back(map.elements);
     map.first_chunk.push_back(static_cast<std::uint32_t>(map.chunks.size()));
     const std::int64_t elements = settings.keys[key].elements;
+    const std::int64_t row = settings.keys[key].row_elements;
+    std::int64_t longest = settings.chunk_bytes / static_cast<std::int64_t>(sizeof(float));
+    if (row != 0) {
+      longest = std::max(row, longest / row * row);  // whole rows
+    }
     if (elements / longest >= kMostChunks - static_cast<std::int64_t>(map.chunks.size())) {
       return invalid_input(fmt::format("the model has more than {} chunks of {} bytes; ask for larger chunks",
                                        kMostChunks, settings.chunk_bytes));
     }
     for (std::int64_t begin = 0; begin < elements; begin += longest) {
-      map.chunks.push_back({key, map.elements + begin, std::min(longest, elements - begin), 0, 0});
+      const std::int64_t size = std::min(longest, elements - begin);
+      map.chunks.push_back({key, map.elements + begin, size, row == 0 ? 0 : map.row_entries, 0, 0});
+      map.row_entries += row == 0 ? 0 : aligned(1 + size / row);
     }
     map.elements += aligned(elements);
   }

@@ -15,12 +15,14 @@ struct Chunk {
   std::uint32_t key = 0;
   std::int64_t begin = 0;  // first element, in the layout of all tensors
   std::int64_t elements = 0;
+  std::int64_t rows_begin = 0;  // of a tensor given by rows: where its list of rows lies among all such lists
   std::uint32_t hub = 0;
   std::uint32_t core = 0;
 };
 
 struct ChunkMap {
   std::int64_t elements = 0;               // of the layout, padding included
+  std::int64_t row_entries = 0;            // of all lists of rows: for each chunk a count and as many numbers as rows
   std::vector<std::int64_t> key_begin;     // each tensor begins at a multiple of 64 bytes of float32
   std::vector<std::uint32_t> first_chunk;  // of each key, in order; one more at the end
   std::vector<Chunk> chunks;               // in the order of keys

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -375,6 +376,55 @@ Result<void> Client::for_chunks_of(std::int64_t key, const Use& use) {
 
 Result<void> Client::push(std::int64_t key) { return push(key, Notice::kGradient); }
 Result<void> Client::push_none(std::int64_t key) { return push(key, Notice::kNone); }
+
+Result<void> Client::push_rows(std::int64_t key, std::span<const std::int64_t> rows,
+                               std::span<const std::byte> values) {
+  const Key& which = options_.settings.keys[static_cast<std::size_t>(key)];
+  const std::size_t width = element_size(options_.settings.wire);
+  const std::size_t row_bytes = static_cast<std::size_t>(which.row_elements) * width;
+  const std::int64_t count = which.row_elements == 0 ? 0 : which.elements / which.row_elements;
+  const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
+  if (row_bytes == 0 || values.size() != rows.size() * row_bytes || !ascend ||
+      (!rows.empty() && (rows.front() < 0 || rows.back() >= count))) {
+    return invalid_input(
+        fmt::format("tensor '{}' has {} rows to give of {} bytes each; given were {} rows{} and {} bytes", which.name,
+                    count, row_bytes, rows.size(), ascend ? "" : ", which do not ascend,", values.size()));
+  }
+  pending_[static_cast<std::size_t>(key)].fetch_add(map_.chunks_of(static_cast<std::uint32_t>(key)),
+                                                    std::memory_order_relaxed);
+  std::size_t next = 0;
+  return for_chunks_of(key, [&](Hub& hub, Core& core, std::uint32_t number) -> transport::Outcome<void> {
+    const Chunk& chunk = map_.chunks[number];
+    const std::int64_t first = (chunk.begin - map_.key_begin[static_cast<std::size_t>(key)]) / which.row_elements;
+    const std::int64_t end = first + chunk.elements / which.row_elements;
+    const std::size_t begin = next;
+    const std::uint64_t list = layout_.rows + static_cast<std::uint64_t>(chunk.rows_begin) * sizeof(RowNumber);
+    auto* numbers = reinterpret_cast<RowNumber*>(region_->data() + list);
+    for (; next < rows.size() && rows[next] < end; ++next) {
+      numbers[1 + next - begin] = static_cast<RowNumber>(rows[next] - first);
+    }
+    numbers[0] = static_cast<RowNumber>(next - begin);
+    const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
+    const std::size_t bytes = (next - begin) * row_bytes;
+    std::memcpy(region_->data() + layout_.gradients + offset, values.data() + begin * row_bytes, bytes);
+    const std::uint32_t notification = notice(Notice::kGradient, number);
+    if (hub.inbox == nullptr) {
+      return core.pushes->notify(notification, transport::Notification::kAlone);
+    }
+    const Inbox inbox(map_, options_.settings, static_cast<int>(hub.cores.size()));
+    const std::uint64_t list_bytes = (1 + next - begin) * sizeof(RowNumber);
+    if (bytes != 0) {
+      TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(*region_,
+                                                           Strided::contiguous(layout_.gradients + offset, bytes),
+                                                           *hub.inbox, Strided::contiguous(offset, bytes), sent_));
+    }
+    TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(
+        *region_, Strided::contiguous(list, list_bytes), *hub.inbox,
+        Strided::contiguous(inbox.rows + static_cast<std::uint64_t>(chunk.rows_begin) * sizeof(RowNumber), list_bytes),
+        sent_));
+    return core.pushes->notify(notification);  // behind both writes
+  });
+}
 
 Result<void> Client::push(std::int64_t key, Notice kind) {
   pending_[static_cast<std::size_t>(key)].fetch_add(map_.chunks_of(static_cast<std::uint32_t>(key)),

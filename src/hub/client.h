@@ -72,6 +72,9 @@ class Client {
   bool is_return() const { return is_return_; }
 
   Result<void> push(std::int64_t key);
+  // Of a tensor with row_elements: the gradient of these rows, ascending and each once; all others are zero. `values`:
+  // rows.size() * row_elements elements of the wire's type, which are copied.
+  Result<void> push_rows(std::int64_t key, std::span<const std::int64_t> rows, std::span<const std::byte> values);
   // The tensor has no gradient in this step. Without one of any worker it keeps weights and state, as in PyTorch.
   Result<void> push_none(std::int64_t key);
   // `groups`: numbers of each parameter group, the same for every worker.

@@ -54,6 +54,9 @@ JobCore::JobCore(JobContext& context, std::uint32_t core)
       own_.push_back(chunk);
       merge_begin_[chunk] = elements;
       elements += each.elements;
+      if (row_elements(chunk) != 0) {
+        row_sum_.resize(std::max(row_sum_.size(), static_cast<std::size_t>(each.elements)));
+      }
     }
   }
   const bool merges = context.sums == nullptr && (context.clipping != nullptr || context.workers > 2);
@@ -381,7 +384,7 @@ void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {
   state.given |= bit(rank);
   if (none) {
     state.none |= bit(rank);
-  } else {
+  } else if (row_elements(chunk) == 0) {
     counters_.gradient_bytes.fetch_add(
         static_cast<std::uint64_t>(context_.map.chunks[chunk].elements) * element_size(context_.settings.wire),
         std::memory_order_relaxed);
@@ -391,7 +394,7 @@ void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {
   }
   // Two or more that come first in the order of ranks may be summed before the rest is there.
   const int first = std::countr_one(state.given);
-  if (can_merge() && !state.is_queued && first >= static_cast<int>(state.merged) + 2) {
+  if (can_merge() && row_elements(chunk) == 0 && !state.is_queued && first >= static_cast<int>(state.merged) + 2) {
     state.is_queued = true;
     mergeable_.push_back(chunk);
   }
@@ -492,8 +495,47 @@ float* JobCore::merge_buffer(std::uint32_t chunk) {
                                   : merge_.data() + merge_begin_[chunk];
 }
 
+bool JobCore::add_rows(std::uint32_t chunk, float* sum) {
+  const ChunkState& state = states_[chunk];
+  const Chunk& each = context_.map.chunks[chunk];
+  const std::int64_t row = row_elements(chunk);
+  const auto rows = static_cast<RowNumber>(each.elements / row);
+  const std::size_t width = element_size(context_.settings.wire);
+  std::fill_n(sum, each.elements, 0.0F);
+  RowNumber touched = 0;
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    if ((state.given & ~state.none & bit(static_cast<std::int64_t>(rank))) == 0) {
+      continue;
+    }
+    const WorkerEnd& worker = *peers_[rank].link->worker;
+    const RowNumber* list = worker.rows(context_.worker_memory, context_.inbox) + each.rows_begin;
+    const std::byte* values = worker.gradients(context_.worker_memory) + static_cast<std::size_t>(each.begin) * width;
+    const RowNumber count = std::min(list[0], rows);
+    for (RowNumber number = 0; number < count; ++number) {
+      const void* source = values + static_cast<std::size_t>(number) * static_cast<std::size_t>(row) * width;
+      // What is no row of the chunk would be another's memory.
+      const RowNumber place = std::min(list[1 + number], rows - 1);
+      sum_loops().add(sum + static_cast<std::int64_t>(place) * row, &source, 1, row, element_);
+    }
+    touched += count;
+  }
+  counters_.gradient_bytes.fetch_add(touched * static_cast<std::uint64_t>(row) * width, std::memory_order_relaxed);
+  const ParameterGroup& group =
+      context_.settings.groups[static_cast<std::size_t>(context_.settings.keys[each.key].group)];
+  const Hyperparameters& numbers =
+      numbers_[state.step % kStepSlots][static_cast<std::size_t>(context_.settings.keys[each.key].group)];
+  // Momentum, Adam and weight decay change rows that no batch has touched.
+  const bool zeros_change_nothing =
+      group.algorithm == Algorithm::kSgd && !group.has_momentum && numbers.weight_decay == 0;
+  return (state.given & ~state.none) != 0 && (touched != 0 || !zeros_change_nothing);
+}
+
 bool JobCore::sum_up(std::uint32_t chunk) {
   ChunkState& state = states_[chunk];
+  if (row_elements(chunk) != 0) {
+    state.merged = static_cast<std::uint32_t>(peers_.size());
+    return add_rows(chunk, merge_buffer(chunk));
+  }
   const auto& sources = sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size()));
   const bool held = holds_sum(state);
   if (!sources.empty()) {
@@ -598,14 +640,21 @@ void JobCore::finish(std::uint32_t chunk) {
 void JobCore::update(std::uint32_t chunk, float scale) {
   ChunkState& state = states_[chunk];
   const Chunk& each = context_.map.chunks[chunk];
-  const bool changed = (state.given & ~state.none) != 0;
+  bool changed = (state.given & ~state.none) != 0;
   if (context_.rate_limit != nullptr) {
     const auto replicas = static_cast<std::uint64_t>(std::popcount(state.given));
     const auto when =
         context_.rate_limit->take(2 * replicas * static_cast<std::uint64_t>(each.elements) * sizeof(float));
     std::this_thread::sleep_until(when);
   }
-  if (changed) {
+  if (row_elements(chunk) != 0) {
+    const bool is_summed = state.merged != 0;
+    float* sum = is_summed ? merge_buffer(chunk) : row_sum_.data();
+    changed = is_summed ? changed : add_rows(chunk, sum);
+    if (changed) {
+      apply(chunk, sum, {}, element_, scale);
+    }
+  } else if (changed) {
     const float* merged = holds_sum(state) ? merge_buffer(chunk) : nullptr;
     apply(chunk, merged, sources_of(chunk, state.merged, static_cast<std::uint32_t>(peers_.size())), element_, scale);
   }

@@ -40,6 +40,10 @@ struct WorkerEnd {
   const std::byte* gradients(const WorkerMemory& layout) const {
     return inbox != nullptr ? inbox->data() : memory->mapped() + layout.gradients;
   }
+  const RowNumber* rows(const WorkerMemory& layout, const Inbox& inbox_layout) const {
+    return reinterpret_cast<const RowNumber*>(inbox != nullptr ? inbox->data() + inbox_layout.rows
+                                                               : memory->mapped() + layout.rows);
+  }
 };
 
 // One core's way to one worker.
@@ -159,6 +163,10 @@ class JobCore {
   bool merge_ahead();
   void finish(std::uint32_t chunk);
   void sum_for_clipping(std::uint32_t chunk);
+  bool add_rows(std::uint32_t chunk, float* sum);  // of all ranks; false when the chunk keeps weights and state
+  std::int64_t row_elements(std::uint32_t chunk) const {
+    return context_.settings.keys[context_.map.chunks[chunk].key].row_elements;
+  }
   bool can_merge() const { return context_.sums != nullptr || !merge_.empty(); }
   bool sum_up(std::uint32_t chunk);  // into the merge buffer; false when nobody has a gradient
   void finish_in_rack(std::uint32_t chunk);
@@ -178,6 +186,7 @@ class JobCore {
   std::vector<std::uint32_t> own_;         // chunks of this core
   std::vector<std::int64_t> merge_begin_;  // of each chunk in merge_
   std::vector<float> merge_;
+  std::vector<float> row_sum_;                       // of one chunk given by rows
   std::vector<ChunkState> states_;                   // by chunk; only those of this core are used
   std::vector<Peer> peers_;                          // by rank, from the rack's first
   std::vector<std::optional<RackLink>> rack_links_;  // by rack

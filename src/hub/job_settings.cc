@@ -1,5 +1,6 @@
 #include "hub/job_settings.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <set>
@@ -62,21 +63,24 @@ void read_group(JsonReader& reader, ParameterGroup& group) {
   group.maximize = reader.boolean("maximize");
 }
 
-// [name, elements, group]: there may be thousands.
+// [name, elements, group, elements of a row]: there may be thousands.
 std::string key_text(const Key& key) {
-  return fmt::format("[{},{},{}]", json_string(key.name), key.elements, key.group);
+  return fmt::format("[{},{},{},{}]", json_string(key.name), key.elements, key.group, key.row_elements);
 }
 
 std::vector<Key> read_keys(JsonReader& reader) {
   std::vector<Key> keys;
   for (const Json& entry : reader.array("keys")) {
     const Json::Array* parts = entry.array();
-    if (parts == nullptr || parts->size() != 3 || (*parts)[0].string() == nullptr || (*parts)[1].integer() == nullptr ||
-        (*parts)[2].integer() == nullptr) {
-      reader.fail("'keys' holds what is not [name, elements, group]");
+    const bool is_key =
+        parts != nullptr && (parts->size() == 3 || parts->size() == 4) && (*parts)[0].string() != nullptr &&
+        std::all_of(parts->begin() + 1, parts->end(), [](const Json& part) { return part.integer() != nullptr; });
+    if (!is_key) {
+      reader.fail("'keys' holds what is not [name, elements, group] or [name, elements, group, elements of a row]");
       break;
     }
-    keys.push_back({*(*parts)[0].string(), *(*parts)[1].integer(), *(*parts)[2].integer()});
+    const std::int64_t row = parts->size() == 4 ? *(*parts)[3].integer() : 0;
+    keys.push_back({*(*parts)[0].string(), *(*parts)[1].integer(), *(*parts)[2].integer(), row});
   }
   return keys;
 }
@@ -130,6 +134,11 @@ Result<void> check(const JobSettings& settings) {
     }
     if (key.elements < 1 || key.elements > (std::int64_t{1} << 40) - total) {
       return invalid_input(fmt::format("tensor '{}' has {} elements", key.name, key.elements));
+    }
+    if (key.row_elements < 0 || key.row_elements > key.elements ||
+        (key.row_elements != 0 && key.elements % key.row_elements != 0)) {
+      return invalid_input(
+          fmt::format("tensor '{}' of {} elements has no rows of {}", key.name, key.elements, key.row_elements));
     }
     total += key.elements;
     if (key.group < 0 || key.group >= static_cast<std::int64_t>(settings.groups.size())) {

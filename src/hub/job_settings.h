@@ -46,6 +46,8 @@ struct Key {
   std::string name;  // as the model has it; unique
   std::int64_t elements = 0;
   std::int64_t group = 0;
+  // Of an embedding, of whose gradient only the rows that a batch touched are given: elements of a row. 0: dense.
+  std::int64_t row_elements = 0;
 
   friend bool operator==(const Key&, const Key&) = default;
 };

@@ -16,6 +16,10 @@ std::uint64_t bytes_of(const ChunkMap& map, DType dtype) {
   return aligned(static_cast<std::uint64_t>(map.elements) * element_size(dtype));
 }
 
+std::uint64_t row_bytes_of(const ChunkMap& map) {
+  return aligned(static_cast<std::uint64_t>(map.row_entries) * sizeof(RowNumber));
+}
+
 std::uint64_t slot_bytes_of(const JobSettings& settings) {
   return aligned(settings.groups.size() * sizeof(Hyperparameters));
 }
@@ -24,12 +28,14 @@ std::uint64_t slot_bytes_of(const JobSettings& settings) {
 
 WorkerMemory::WorkerMemory(const ChunkMap& map, const JobSettings& settings)
     : gradients(bytes_of(map, DType::kFloat32)),
-      slots(gradients + bytes_of(map, settings.wire)),
+      rows(gradients + bytes_of(map, settings.wire)),
+      slots(rows + row_bytes_of(map)),
       slot_bytes(slot_bytes_of(settings)),
       bytes(slots + kStepSlots * slot_bytes) {}
 
 Inbox::Inbox(const ChunkMap& map, const JobSettings& settings, int cores)
-    : slots(bytes_of(map, settings.wire)),
+    : rows(bytes_of(map, settings.wire)),
+      slots(rows + row_bytes_of(map)),
       slot_bytes(slot_bytes_of(settings)),
       bytes(slots + static_cast<std::uint64_t>(cores) * kStepSlots * slot_bytes) {}
 

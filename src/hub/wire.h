@@ -30,9 +30,14 @@ inline std::uint32_t notice_chunk(std::uint32_t number) { return number >> kNoti
 // once all weights of step s + 1 have arrived, for which the hub has used those of step s.
 inline constexpr int kStepSlots = 2;
 
-// A worker's memory: weights, then gradients, then slots for hyperparameters. Bytes from the region's begin.
+// A list of rows: how many a chunk's gradient has, then their numbers in the chunk, ascending. The rows themselves lie
+// at the begin of the chunk's gradient, one after the other.
+using RowNumber = std::uint32_t;
+
+// A worker's memory: weights, then gradients, lists of rows, slots for hyperparameters. Bytes from the region's begin.
 struct WorkerMemory {
   std::uint64_t gradients = 0;
+  std::uint64_t rows = 0;
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t bytes = 0;
@@ -44,8 +49,9 @@ struct WorkerMemory {
   }
 };
 
-// What a hub keeps for a worker that it reaches over the network: gradients, then slots for each core.
+// What a hub keeps for a worker that it reaches over the network: gradients, lists of rows, then slots for each core.
 struct Inbox {
+  std::uint64_t rows = 0;
   std::uint64_t slots = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t bytes = 0;

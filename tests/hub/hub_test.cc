@@ -132,6 +132,51 @@ TEST(HubTest, TensorsWithoutGradient) {
   expect_equal_to_one_process(options);
 }
 
+TEST(HubTest, RowsOfEmbeddingsEqualTheWholeGradient) {
+  for (const ParameterGroup& group : {kSgd, kMomentum, kAdamW}) {
+    for (const bool through_network : {false, true}) {
+      RunOptions options = run_of(settings_for(3, {24 * 2000, 100, 24, 9000}, group));
+      options.settings.keys[0].row_elements = 24;    // several chunks, of which some are touched by nobody
+      options.settings.keys[2].row_elements = 24;    // one row
+      options.settings.keys[3].row_elements = 9000;  // rows longer than a chunk
+      if (group == kSgd) {
+        options.numbers = [](std::int64_t, std::size_t) {
+          Hyperparameters numbers;
+          numbers.learning_rate = 0.1;
+          return numbers;
+        };
+      }
+      options.has_row = [](std::int64_t rank, std::int64_t step, std::int64_t row) {
+        return row < 500 && (row * 7 + rank * 3 + step) % 5 == 0;
+      };
+      options.through_network = through_network;
+      expect_equal_to_one_process(options);
+    }
+  }
+  RunOptions options = run_of(settings_for(2, {24 * 2000}, kAdam));
+  options.settings.keys[0].row_elements = 24;
+  options.settings.wire = DType::kBFloat16;
+  options.has_row = [](std::int64_t rank, std::int64_t, std::int64_t row) { return row % 3 == rank; };
+  expect_equal_to_one_process(options);
+}
+
+TEST(HubTest, RowsThatCannotBeAreRefused) {
+  const auto hubs = open_hubs(1, 1);
+  JobSettings settings = settings_for(1, {40});
+  settings.keys[0].row_elements = 4;
+  auto client = Client::join(worker_options(hubs, settings, 0));
+  ASSERT_TRUE(client.has_value()) << client.error().message;
+  ASSERT_TRUE((*client)->start().has_value());
+  const std::vector<float> values(8);
+  const auto bytes = std::as_bytes(std::span(values));
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{3, 3}, {4, 3}, {-1, 2}, {1, 10}, {1}}) {
+    const auto outcome = (*client)->push_rows(0, rows, bytes);
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_THAT(outcome.error().message, ::testing::HasSubstr("'tensor0'"));
+  }
+  EXPECT_TRUE((*client)->push_rows(0, std::vector<std::int64_t>{1, 9}, bytes).has_value());
+}
+
 TEST(HubTest, ThroughTheNetwork) {
   RunOptions options = run_of(settings_for(3, kSizes, kAdam));
   options.through_network = true;

@@ -14,6 +14,7 @@ JobSettings unusual_settings() {
   JobSettings settings = settings_for(5, {3, 4}, {.algorithm = Algorithm::kAdam, .amsgrad = true, .maximize = true});
   settings.groups.push_back({.has_momentum = true, .nesterov = true});
   settings.keys[1].group = 1;
+  settings.keys[1].row_elements = 2;
   settings.keys[1].name = "with \"quotes\" and ünicode";
   settings.average = false;
   settings.clip_norm = 0.1;
@@ -37,7 +38,7 @@ TEST(JobSettingsTest, DifferencesAreNamed) {
   const JobSettings settings = unusual_settings();
   JobSettings other = settings;
   other.keys[0].elements = 7;
-  EXPECT_THAT(difference(settings, other), HasSubstr("[\"tensor0\",3,0] here and [\"tensor0\",7,0] there"));
+  EXPECT_THAT(difference(settings, other), HasSubstr("[\"tensor0\",3,0,0] here and [\"tensor0\",7,0,0] there"));
   other = settings;
   other.clip_norm = 0.2;
   EXPECT_THAT(difference(settings, other), HasSubstr("\"clip_norm\":0.1"));

@@ -25,6 +25,27 @@ std::uint16_t narrow(float value, DType wire) {
          static_cast<std::uint16_t>(bits >> 13 & 0x3ff);
 }
 
+// Pushes the rows that there are.
+Result<void> push_rows(Client& client, const RunOptions& options, std::int64_t rank, std::int64_t key) {
+  const Key& which = options.settings.keys[static_cast<std::size_t>(key)];
+  std::vector<std::int64_t> rows;
+  std::string values;
+  for (std::int64_t row = 0; row < which.elements / which.row_elements; ++row) {
+    if (!options.has_row(rank, client.step(), row)) {
+      continue;
+    }
+    rows.push_back(row);
+    for (std::int64_t i = row * which.row_elements; i < (row + 1) * which.row_elements; ++i) {
+      const float value = gradient_value(rank, client.step(), key, i, options.settings.wire != DType::kFloat32);
+      const std::uint16_t narrowed = narrow(value, options.settings.wire);
+      values += options.settings.wire == DType::kFloat32
+                    ? std::string(reinterpret_cast<const char*>(&value), sizeof(value))
+                    : std::string(reinterpret_cast<const char*>(&narrowed), sizeof(narrowed));
+    }
+  }
+  return client.push_rows(key, rows, std::as_bytes(std::span(values)));
+}
+
 void write_gradient(Client& client, const RunOptions& options, std::int64_t rank, std::int64_t key) {
   const DType wire = options.settings.wire;
   const std::span<std::byte> gradient = client.gradient(key);
@@ -115,6 +136,10 @@ Result<void> take_step(Client& client, const RunOptions& options, std::int64_t r
       TESSER_RETURN_IF_ERROR(client.push_none(key));
       continue;
     }
+    if (options.settings.keys[static_cast<std::size_t>(key)].row_elements != 0) {
+      TESSER_RETURN_IF_ERROR(push_rows(client, options, rank, key));
+      continue;
+    }
     if (!at_once) {
       write_gradient(client, options, rank, key);
     }
@@ -197,8 +222,11 @@ Tensors run_alone(const RunOptions& options) {
         const bool first = sums[key].empty();
         sums[key].resize(weights[key].size());
         for (std::size_t i = 0; i < sums[key].size(); ++i) {
-          const float value =
-              gradient_value(rank, step, static_cast<std::int64_t>(key), static_cast<std::int64_t>(i), coarse);
+          const std::int64_t row = settings.keys[key].row_elements;
+          const bool is_there = row == 0 || options.has_row(rank, step, static_cast<std::int64_t>(i) / row);
+          const float value = is_there ? gradient_value(rank, step, static_cast<std::int64_t>(key),
+                                                        static_cast<std::int64_t>(i), coarse)
+                                       : 0.0F;
           sums[key][i] = first ? value : sums[key][i] + value;
         }
       }
