@@ -1,6 +1,9 @@
 #include <unistd.h>
 
+#include <filesystem>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "cli/reporters.h"
 #include "cli/stop_signal.h"
 #include "runtime/coordinator.h"
+#include "runtime/hosts.h"
 #include "runtime/train.h"
 
 namespace tesser::cli {
@@ -23,6 +27,7 @@ Examples:
   tesser train gpt.tesser --data shakespeare --steps 4000 --checkpoint run1 --resume
   tesser train gpt.tesser --data shakespeare --workers 4 --memory 12GiB
   tesser train gpt.tesser --data shakespeare --plan gpt.plan
+  tesser train gpt.tesser --data shakespeare --hosts node1,node2
 
 The data directory holds NAME.npy, NAME.safetensors or NAME.bin with NAME.json for each batch value NAME of the
 program (docs/formats/data.md). Ctrl-C finishes the step and writes a checkpoint where --checkpoint was given; the
@@ -37,17 +42,38 @@ struct Arguments {
   int workers = 1;
   std::string preset = "default";
   std::string memory;
+  std::string hosts;
+  std::string launcher = "ssh -o BatchMode=yes";
+  bool workers_given = false;
   bool no_shuffle = false;
   bool json = false;
 
   bool is_distributed() const {
-    return workers > 1 || distributed.plan.plan || distributed.external || distributed.trace;
+    return workers > 1 || !hosts.empty() || distributed.plan.plan || distributed.external || distributed.trace;
   }
 };
 
 Result<runtime::DistributedOptions> distributed_options(const Arguments& arguments) {
   runtime::DistributedOptions options = arguments.distributed;
   options.plan.workers = options.plan.plan && arguments.workers == 1 ? 0 : arguments.workers;
+  if (!arguments.hosts.empty()) {
+    TESSER_ASSIGN_OR_RETURN(options.hosts, runtime::read_hosts(arguments.hosts));
+    if (!arguments.workers_given && !options.plan.plan) {
+      options.plan.workers = static_cast<int>(options.hosts.size());
+    }
+    std::istringstream words(arguments.launcher);
+    options.launcher.assign(std::istream_iterator<std::string>(words), {});
+    if (options.launcher.empty()) {
+      return invalid_input("--launcher: expected a command, such as ssh");
+    }
+    if (options.remote_program.empty()) {
+      std::error_code error;
+      options.remote_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+      if (error) {
+        return failed("the path of this program is unknown; --remote-tesser says where it is on the hosts");
+      }
+    }
+  }
   options.plan.preset = partition::preset_from_name(arguments.preset).value_or(partition::Preset::kDefault);
   if (!arguments.memory.empty()) {
     options.plan.memory_bytes = bytes_from_text(arguments.memory);
@@ -120,9 +146,8 @@ void add_train(CLI::App& app, Action& action) {
       ->add_flag("--resume", options.resume, "Go on from the newest complete checkpoint, or begin where there is none")
       ->needs(checkpoint);
   runtime::DistributedOptions& distributed = arguments->distributed;
-  command->add_option("-w,--workers", arguments->workers, "Workers that compute a part of each step")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 16));
+  auto* workers = command->add_option("-w,--workers", arguments->workers, "Workers that compute a part of each step");
+  workers->capture_default_str()->check(CLI::Range(1, 1 << 16));
   auto* plan = command->add_option("--plan", distributed.plan.plan, "How the step is cut, as tesser plan writes it");
   std::vector<std::string> presets;
   for (const partition::Preset preset : partition::presets()) {
@@ -145,8 +170,18 @@ void add_train(CLI::App& app, Action& action) {
                       "File for what each worker did in the last ten steps (chrome://tracing, ui.perfetto.dev)");
   auto* external = command->add_flag("--external", distributed.external,
                                      "Wait for workers that others start: tesser worker --coordinator URL --worker I");
-  command->add_option("--listen", distributed.listen, "Where the coordinator listens for workers: HOST:PORT")
+  command
+      ->add_option("--hosts", arguments->hosts,
+                   "Start the workers on these machines: A,B,C, or a file with a line 'HOST [PLACES]' for each")
+      ->excludes(external);
+  command
+      ->add_option("--launcher", arguments->launcher,
+                   "With --hosts: what starts a command there, LAUNCHER HOST COMMAND")
       ->capture_default_str();
+  command->add_option("--remote-tesser", distributed.remote_program,
+                      "With --hosts: path of tesser there, if it is not this one's");
+  command->add_option("--listen", distributed.listen,
+                      "Where the coordinator listens for workers: HOST:PORT (127.0.0.1, or what leads to the hosts)");
   command
       ->add_option("--run-directory", distributed.run_directory,
                    "Directory for the workers' programs, which every worker must see; removed at the end")
@@ -164,7 +199,8 @@ void add_train(CLI::App& app, Action& action) {
                       "Data directory on which the forward program is evaluated after each epoch and at the end");
   command->add_flag("--json", arguments->json, "Write one event a line (docs/formats/events.md)");
   command->footer(kExamples);
-  command->callback([arguments, &action] {
+  command->callback([arguments, workers, &action] {
+    arguments->workers_given = workers->count() > 0;
     arguments->options.shuffle = !arguments->no_shuffle;
     action = [arguments] { return run_train(*arguments); };
   });

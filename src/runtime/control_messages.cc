@@ -146,6 +146,9 @@ std::string to_json(const WorkerTask& task) {
   return JsonMembers()
       .add("workers", task.workers)
       .add("program", task.program)
+      .add("program_checksum", task.program_checksum)
+      .add("state_bytes", task.state_bytes)
+      .add("data_fingerprint", task.data_fingerprint)
       .add("data", task.data)
       .add_text("batch", json_list(task.batch, batch_value_text))
       .add("resume", task.resume)
@@ -157,6 +160,7 @@ std::string to_json(const WorkerTask& task) {
       .add("first_step", task.first_step)
       .add("until_step", task.until_step)
       .add("checkpoint", task.checkpoint)
+      .add("checkpoint_mark", task.checkpoint_mark)
       .add("every", task.every)
       .add("evaluation_data", task.evaluation_data)
       .add_text("evaluation_batch", json_list(task.evaluation_batch, batch_value_text))
@@ -167,6 +171,7 @@ std::string to_json(const WorkerTask& task) {
                       return JsonMembers().add("file", shard.file).add_text("values", json_list(shard.values)).object();
                     }))
       .add("threads", task.threads)
+      .add("sharing", task.sharing)
       .add("check_nan", task.check_nan)
       .add("profile", task.profile)
       .add("network", task.network)
@@ -180,6 +185,9 @@ Result<WorkerTask> read_task(const std::string& text) {
   return read_json_object<WorkerTask>(text, "task", [](JsonReader& reader, WorkerTask& task) {
     task.workers = small_integer(reader, "workers");
     task.program = reader.string("program");
+    task.program_checksum = reader.string("program_checksum");
+    task.state_bytes = reader.integer("state_bytes", 0);
+    task.data_fingerprint = reader.string("data_fingerprint");
     task.data = reader.string("data");
     task.batch = read_json_list<BatchValue>(reader, "batch", read_batch_value);
     task.resume = reader.string("resume");
@@ -190,6 +198,7 @@ Result<WorkerTask> read_task(const std::string& text) {
     task.first_step = reader.integer("first_step", 0);
     task.until_step = reader.integer("until_step", 0);
     task.checkpoint = reader.string("checkpoint");
+    task.checkpoint_mark = reader.string("checkpoint_mark");
     task.every = reader.integer("every", 1);
     task.evaluation_data = reader.string("evaluation_data");
     task.evaluation_batch = read_json_list<BatchValue>(reader, "evaluation_batch", read_batch_value);
@@ -198,6 +207,7 @@ Result<WorkerTask> read_task(const std::string& text) {
       shard.values = member.strings("values");
     });
     task.threads = small_integer(reader, "threads");
+    task.sharing = small_integer(reader, "sharing");
     task.check_nan = reader.boolean("check_nan");
     task.profile = reader.boolean("profile");
     task.network = reader.boolean("network");

@@ -24,6 +24,10 @@ struct ShardTask {
 struct WorkerTask {
   int workers = 1;
   std::string program;  // NAME.tesser
+  // What the coordinator's copies of program and data say of themselves, as machines may have copies of their own.
+  std::string program_checksum;
+  std::int64_t state_bytes = 0;  // of state.safetensors; 0: there is none
+  std::string data_fingerprint;
   std::string data;
   std::vector<BatchValue> batch;  // whole
   std::string resume;             // step directory of a checkpoint whose checksums are verified; empty: the beginning
@@ -33,12 +37,14 @@ struct WorkerTask {
   bool shuffle = true;
   std::int64_t first_step = 0;
   std::int64_t until_step = 0;
-  std::string checkpoint;  // directory; empty: none are written
+  std::string checkpoint;       // directory; empty: none are written
+  std::string checkpoint_mark;  // a file in it, by which a worker knows that it sees the coordinator's
   std::int64_t every = 1;
   std::string evaluation_data;               // for the forward program, after each epoch and at the end; empty: none
   std::vector<BatchValue> evaluation_batch;  // whole
   std::vector<ShardTask> shards;
-  int threads = 1;
+  int threads = 1;  // 0: the processors that the worker may use, divided by `sharing`
+  int sharing = 1;  // workers of this run on its machine
   bool check_nan = false;
   bool profile = false;
   bool network = false;           // never through shared memory

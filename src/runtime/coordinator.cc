@@ -1,7 +1,5 @@
 #include "runtime/coordinator.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -24,6 +22,7 @@
 #include "runtime/checkpoint_writer.h"
 #include "runtime/distributed_checkpoint.h"
 #include "runtime/evaluate.h"
+#include "runtime/hosts.h"
 #include "runtime/run_directory.h"
 #include "runtime/training_run.h"
 #include "runtime/worker_process.h"
@@ -48,11 +47,6 @@ constexpr std::int64_t kTracedSteps = 10;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-int usable_processors() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 class Coordinator {
  public:
   Coordinator(const TrainOptions& options, const DistributedOptions& distributed, TrainReporter& reporter,
@@ -68,10 +62,13 @@ class Coordinator {
   Result<void> prepare_workers();
   WorkerTask task() const;
   Result<void> start_workers();
+  Result<void> listen();
+  Result<void> start_remote_workers();
   Result<void> lead();
   Result<void> check_workers();
   Result<void> check_joined();
   void report_start();
+  void remove_mark();
   void allow_steps();
   Result<void> report_steps(std::int64_t until = std::numeric_limits<std::int64_t>::max());
   Result<void> complete_checkpoints();
@@ -96,12 +93,14 @@ class Coordinator {
   std::optional<TrainingRun> run_;
   std::optional<graph::Program> forward_;  // what is evaluated
   std::optional<RunDirectory> directory_;
+  std::optional<Path> mark_;  // a file in the checkpoint directory, until all workers have seen it
   int workers_ = 0;
   SharedState shared_;
   std::optional<ShardCollection> shards_;
   std::optional<WorkerTable> table_;  // before the server, which uses it
   std::unique_ptr<control::ControlServer> server_;
   std::string token_;
+  std::vector<std::string> urls_;         // of this coordinator, by worker
   std::vector<WorkerProcess> processes_;  // by worker; none when others start them
 
   std::map<int, Clock::time_point> stopped_;  // local workers that have not joined, and since when they are stopped
@@ -154,6 +153,9 @@ Result<void> Coordinator::prepare_lock() {
   if (run_->resumed) {
     last_checkpoint_ = run_->resumed->path();
   }
+  mark_ = std::filesystem::absolute(*options_.checkpoint).lexically_normal() /
+          fmt::format(".run-{}", control::make_run_token());
+  TESSER_RETURN_IF_ERROR(write_file_atomically(*mark_, ""));
   return {};
 }
 
@@ -162,7 +164,10 @@ WorkerTask Coordinator::task() const {
   WorkerTask task;
   task.workers = workers_;
   task.program = absolute(options_.program);
+  task.program_checksum = run_->info.program_checksum;
+  task.state_bytes = initial_state_bytes(options_.program);
   task.data = absolute(options_.data);
+  task.data_fingerprint = run_->data.fingerprint();
   task.batch = run_->data.values();
   task.resume = run_->resumed ? absolute(run_->resumed->path()) : "";
   task.step = run_->info.step;
@@ -172,15 +177,14 @@ WorkerTask Coordinator::task() const {
   task.first_step = run_->program.first_step;
   task.until_step = run_->until_step;
   task.checkpoint = options_.checkpoint ? absolute(*options_.checkpoint) : "";
+  task.checkpoint_mark = mark_ ? mark_->string() : "";
   task.every = options_.every;
   if (forward_) {
     task.evaluation_data = absolute(*options_.evaluate);
     task.evaluation_batch = batch_values(*forward_);
   }
   task.threads = options_.threads;
-  if (task.threads == 0 && !distributed_.external) {
-    task.threads = std::max(1, usable_processors() / workers_);
-  }
+  task.sharing = distributed_.external || !distributed_.hosts.empty() ? 1 : workers_;
   task.check_nan = options_.check_nan;
   task.profile = options_.profile;
   task.network = distributed_.network;
@@ -204,6 +208,10 @@ Result<void> Coordinator::prepare_workers() {
   std::vector<WorkerTask> tasks(static_cast<std::size_t>(workers_), task());
   for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
     tasks[worker].shards = shared_.shards[worker];
+    if (worker < distributed_.hosts.size()) {
+      const auto end = distributed_.hosts.begin() + std::min<std::ptrdiff_t>(workers_, std::ssize(distributed_.hosts));
+      tasks[worker].sharing = static_cast<int>(std::count(distributed_.hosts.begin(), end, distributed_.hosts[worker]));
+    }
     if (distributed_.trace) {
       tasks[worker].trace = trace_file(worker).string();
     }
@@ -217,18 +225,66 @@ Result<void> Coordinator::prepare_workers() {
   return {};
 }
 
+// Fills `urls_`.
+Result<void> Coordinator::listen() {
+  const std::vector<std::string>& hosts = distributed_.hosts;
+  const auto count = static_cast<std::size_t>(workers_);
+  if (!hosts.empty() && hosts.size() < count) {
+    return invalid_input(
+        fmt::format("the step is cut for {} workers, and --hosts has places for {}; name more hosts, "
+                    "or give a host more places (NAME,NAME, or a line 'NAME 2' of a file)",
+                    count, hosts.size()));
+  }
+  std::vector<std::string> addresses(count);
+  std::string at = distributed_.listen.empty() ? "127.0.0.1:0" : distributed_.listen;
+  const std::string given = at.substr(0, at.rfind(':'));
+  const bool is_any = given == "0.0.0.0" || given == "[::]";
+  if (!hosts.empty() && (distributed_.listen.empty() || is_any)) {
+    TESSER_ASSIGN_OR_RETURN(addresses, addresses_towards({hosts.begin(), hosts.begin() + workers_}));
+    if (distributed_.listen.empty()) {
+      const bool one = std::all_of(addresses.begin(), addresses.end(),
+                                   [&](const std::string& address) { return address == addresses.front(); });
+      at = (one ? addresses.front() : "0.0.0.0") + ":0";
+    }
+  } else {
+    std::fill(addresses.begin(), addresses.end(), given);
+  }
+  TESSER_ASSIGN_OR_RETURN(server_, control::ControlServer::open(
+                                       at, token_, workers_, [this](const std::string& path, const std::string& body) {
+                                         return table_->answer(path, body);
+                                       }));
+  for (const std::string& address : addresses) {
+    urls_.push_back(fmt::format("http://{}:{}", address, server_->port()));
+  }
+  return {};
+}
+
+Result<void> Coordinator::start_remote_workers() {
+  for (int worker = 0; worker < workers_; ++worker) {
+    RemoteWorker remote;
+    remote.launcher = distributed_.launcher;
+    remote.host = distributed_.hosts[static_cast<std::size_t>(worker)];
+    remote.program = distributed_.remote_program;
+    remote.url = urls_[static_cast<std::size_t>(worker)];
+    remote.worker = worker;
+    remote.token = token_;
+    ProcessOptions process = process_of(remote);
+    process.log = directory_->path() / fmt::format("worker-{}.log", worker);
+    table_->set_host(worker, remote.host);
+    TESSER_ASSIGN_OR_RETURN(WorkerProcess started, WorkerProcess::start(process));
+    processes_.push_back(std::move(started));
+  }
+  return {};
+}
+
 Result<void> Coordinator::start_workers() {
   const char* given = std::getenv(control::kRunTokenVariable);
   token_ = given != nullptr && *given != '\0' ? given : control::make_run_token();
   if (token_.empty()) {
     return failed("the system gives no random numbers for the token of the run");
   }
-  TESSER_ASSIGN_OR_RETURN(
-      server_, control::ControlServer::open(
-                   distributed_.listen, token_, workers_,
-                   [this](const std::string& path, const std::string& body) { return table_->answer(path, body); }));
-  const std::string host = distributed_.listen.substr(0, distributed_.listen.rfind(':'));
-  const std::string url = fmt::format("http://{}:{}", host, server_->port());
+  TESSER_RETURN_IF_ERROR(listen());
+  const std::string& url = urls_.front();
   began_ = Clock::now();
   if (distributed_.external) {
     reporter_.note(
@@ -236,6 +292,9 @@ Result<void> Coordinator::start_workers() {
                     "http://HOST:{} --worker I, with {} in their environment",
                     url, workers_ - 1, server_->port(), control::kRunTokenVariable));
     return {};
+  }
+  if (!distributed_.hosts.empty()) {
+    return start_remote_workers();
   }
   std::error_code error;
   const Path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -299,7 +358,16 @@ Result<void> Coordinator::check_workers() {
   return trouble->is_input ? Result<void>(invalid_input(message)) : Result<void>(failed(message));
 }
 
+void Coordinator::remove_mark() {
+  if (mark_) {
+    std::error_code ignored;
+    std::filesystem::remove(*mark_, ignored);
+    mark_.reset();
+  }
+}
+
 void Coordinator::report_start() {
+  remove_mark();
   TrainStart start = training_start(options_, *run_);
   start.workers = workers_;
   start.paths = table_->paths();
@@ -432,6 +500,7 @@ Result<void> Coordinator::lead() {
 
 // Workers hear of the end with their next report; local ones that do not end then are killed.
 void Coordinator::dismiss_workers(bool failed) {
+  remove_mark();
   if (!table_ || !server_) {
     return;
   }

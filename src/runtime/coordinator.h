@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "runtime/distributed_plan.h"
@@ -16,9 +17,13 @@ namespace tesser::runtime {
 
 struct DistributedOptions {
   PlanChoice plan;
-  bool external = false;               // somebody else starts the workers; else this process does, on this machine
-  std::string listen = "127.0.0.1:0";  // where the coordinator listens for them
-  bool network = false;                // tensors travel by RDMA or TCP even between workers on one machine
+  bool external = false;  // somebody else starts the workers; else this process does, on this machine
+  // Where the coordinator listens for them; empty: 127.0.0.1, or with hosts the address that leads to them.
+  std::string listen;
+  std::vector<std::string> hosts;  // this process starts the workers there, one at each; empty: on this machine
+  std::vector<std::string> launcher{"ssh", "-o", "BatchMode=yes"};  // starts a command on a host
+  std::string remote_program;                                       // path of tesser on the hosts; empty: as here
+  bool network = false;  // tensors travel by RDMA or TCP even between workers on one machine
   // For the lowered programs and, for evaluation, the state; workers read and write it. A temporary one if not given.
   std::optional<std::filesystem::path> run_directory;
   std::optional<std::filesystem::path> trace;  // file for what each worker did in the last steps (Chrome's format)

@@ -127,6 +127,12 @@ Result<void> open_checkpoints(const TrainOptions& options, TrainReporter& report
   return {};
 }
 
+std::int64_t initial_state_bytes(const std::filesystem::path& program) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(program / "state.safetensors", error);
+  return error ? 0 : static_cast<std::int64_t>(bytes);
+}
+
 DataPosition position_after(const TrainingRun& run, std::int64_t steps) {
   const std::int64_t batches = run.data.batches();
   const std::int64_t batch = run.info.next.batch + steps;

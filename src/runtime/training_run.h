@@ -31,6 +31,9 @@ Result<TrainingRun> open_run(const TrainOptions& options);
 // not continue the same run.
 Result<void> open_checkpoints(const TrainOptions& options, TrainReporter& reporter, TrainingRun& run);
 
+// Bytes of the program's initial state, NAME.tesser/state.safetensors; 0 where there is none.
+std::int64_t initial_state_bytes(const std::filesystem::path& program);
+
 // The place of the batch that the step after `steps` further ones takes.
 DataPosition position_after(const TrainingRun& run, std::int64_t steps);
 

@@ -1,10 +1,13 @@
 #include "runtime/worker.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -21,6 +24,7 @@
 #include "runtime/executor.h"
 #include "runtime/loader.h"
 #include "runtime/memory_limit.h"
+#include "runtime/training_run.h"
 #include "runtime/transport_exchange.h"
 #include "runtime/weights.h"
 #include "runtime/worker_link.h"
@@ -40,6 +44,11 @@ constexpr std::chrono::milliseconds kWaitSlice{100};
 std::string name_of(int worker) { return fmt::format("worker {}", worker); }
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+int usable_processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
 
 std::string machine_name() {
   char name[256] = "";
@@ -76,6 +85,7 @@ class Worker {
  private:
   Result<void> take_task();
   Result<void> join();
+  Result<void> check_inputs();
   Result<void> connect(const std::vector<std::string>& addresses);
   Result<void> work();
   Result<void> prepare();
@@ -133,6 +143,33 @@ Result<void> Worker::take_task() {
   TESSER_ASSIGN_OR_RETURN(task_, read_task(*answer));
   TESSER_ASSIGN_OR_RETURN(const std::string programs, client_->post("/program", request));
   TESSER_ASSIGN_OR_RETURN(programs_, read_programs(programs));
+  return {};
+}
+
+// Machines may have copies of their own of what is read, and must share what is written.
+Result<void> Worker::check_inputs() {
+  TESSER_ASSIGN_OR_RETURN(data_, DataSet::open(task_.data, task_.batch));
+  TESSER_ASSIGN_OR_RETURN(const std::string checksum,
+                          program_checksum(std::filesystem::path(task_.program) / "program.json"));
+  const auto differs = [](const std::string& path) {
+    return invalid_input(
+        fmt::format("{}: is another one on {} than where the run is led; copy it there again, or let the machines "
+                    "share a file system",
+                    path, machine_name()));
+  };
+  if (checksum != task_.program_checksum || initial_state_bytes(task_.program) != task_.state_bytes) {
+    return differs(task_.program);
+  }
+  if (data_->fingerprint() != task_.data_fingerprint) {
+    return differs(task_.data);
+  }
+  std::error_code error;
+  if (!task_.checkpoint.empty() && !std::filesystem::exists(task_.checkpoint_mark, error)) {
+    return invalid_input(
+        fmt::format("{}: {} does not see the coordinator's directory under this path; workers write checkpoints into "
+                    "one directory, which all machines must share",
+                    task_.checkpoint, machine_name()));
+  }
   return {};
 }
 
@@ -201,7 +238,8 @@ Result<void> Worker::prepare() {
   exchange_options.cancelled = [this] { return link_->is_cancelled(); };
   exchange_ = std::make_unique<TransportExchange>(*device_, channels_, exchange_options);
   ExecutorOptions executor_options;
-  executor_options.threads = task_.threads;
+  executor_options.threads =
+      task_.threads > 0 ? task_.threads : std::max(1, usable_processors() / std::max(1, task_.sharing));
   executor_options.check_nan = task_.check_nan;
   executor_options.profile = task_.profile;
   executor_options.trace = task_.traced_steps > 0;
@@ -273,7 +311,6 @@ Result<void> Worker::evaluate_now() {
 }
 
 Result<void> Worker::prepare_loader() {
-  TESSER_ASSIGN_OR_RETURN(data_, DataSet::open(task_.data, task_.batch));
   batch_ = batch_memory(*executor_, *data_);
   loader_.emplace(*data_,
                   LoaderOptions{task_.seed, task_.shuffle, task_.next, batch_parts(executor_->program(), *data_)});
@@ -454,6 +491,7 @@ std::vector<std::int64_t> Worker::lost_peers() const {
 
 Result<void> Worker::work() {
   TESSER_RETURN_IF_ERROR(join());
+  TESSER_RETURN_IF_ERROR(check_inputs());
   TESSER_RETURN_IF_ERROR(prepare());
   return train();
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,19 +33,27 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(pid_t id, std::filesystem::path log) : id_(id), log_(std::move(log)) {}
+WorkerProcess::WorkerProcess(pid_t id, std::filesystem::path log, int input, bool relays)
+    : id_(id), input_(input), relays_(relays), log_(std::move(log)) {}
 
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
-    : id_(std::exchange(other.id_, -1)), log_(std::move(other.log_)), status_(other.status_) {}
+    : id_(std::exchange(other.id_, -1)),
+      input_(std::exchange(other.input_, -1)),
+      relays_(other.relays_),
+      log_(std::move(other.log_)),
+      status_(other.status_) {}
 
 WorkerProcess& WorkerProcess::operator=(WorkerProcess&& other) noexcept {
   std::swap(id_, other.id_);
+  std::swap(input_, other.input_);
+  std::swap(relays_, other.relays_);
   std::swap(log_, other.log_);
   std::swap(status_, other.status_);
   return *this;
 }
 
 WorkerProcess::~WorkerProcess() {
+  close_input();
   if (id_ > 0 && !status_) {
     kill();
     ::waitpid(id_, nullptr, 0);
@@ -56,6 +65,14 @@ Result<WorkerProcess> WorkerProcess::start(const ProcessOptions& options) {
   if (log < 0) {
     return tl::unexpected<Error>(file_error(options.log, "write", errno));
   }
+  // A pair of sockets and not a pipe: writing to one whose other end is gone is an error and no signal.
+  int input[2] = {-1, -1};
+  if (options.input && ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, input) != 0) {
+    const int error = errno;
+    ::close(log);
+    return failed(fmt::format("no process can be started for a worker: {}", std::strerror(error)));
+  }
+  const std::string not_started = fmt::format("{} is not on this machine, or cannot be run\n", options.command.front());
   // All memory is taken before the fork: between it and exec only system calls are safe.
   std::vector<std::string> words = options.command;
   std::vector<std::string> variables;
@@ -74,18 +91,37 @@ Result<WorkerProcess> WorkerProcess::start(const ProcessOptions& options) {
     ignore.sa_handler = SIG_IGN;
     ::sigaction(SIGINT, &ignore, nullptr);
     ::sigaction(SIGTERM, &ignore, nullptr);
-    if (::getppid() != parent || ::dup2(log, STDOUT_FILENO) < 0 || ::dup2(log, STDERR_FILENO) < 0) {
+    if (::getppid() != parent || ::dup2(log, STDOUT_FILENO) < 0 || ::dup2(log, STDERR_FILENO) < 0 ||
+        (input[1] >= 0 && ::dup2(input[1], STDIN_FILENO) < 0)) {
       ::_exit(1);
     }
-    ::execve(arguments[0], arguments.data(), environment.data());
+    ::execvpe(arguments[0], arguments.data(), environment.data());
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, not_started.data(), not_started.size());
     ::_exit(127);
   }
   const int error = errno;
   ::close(log);
+  if (input[1] >= 0) {
+    ::close(input[1]);
+  }
   if (child < 0) {
+    if (input[0] >= 0) {
+      ::close(input[0]);
+    }
     return failed(fmt::format("no process can be started for a worker: {}", std::strerror(error)));
   }
-  return WorkerProcess(child, options.log);
+  WorkerProcess process(child, options.log, input[0], options.relays);
+  if (options.input) {
+    // Short enough for the socket's buffer. Where the process is gone already, its end says more than this would.
+    [[maybe_unused]] const ssize_t sent = ::send(input[0], options.input->data(), options.input->size(), MSG_NOSIGNAL);
+  }
+  return process;
+}
+
+void WorkerProcess::close_input() {
+  if (input_ >= 0) {
+    ::close(std::exchange(input_, -1));
+  }
 }
 
 std::optional<std::string> WorkerProcess::how_it_ended() {
@@ -96,8 +132,11 @@ std::optional<std::string> WorkerProcess::how_it_ended() {
     }
     status_ = status;
   }
-  if (WIFSIGNALED(*status_)) {
-    const int signal = WTERMSIG(*status_);
+  constexpr int kShellsSignals = 128;
+  const bool relayed = relays_ && WIFEXITED(*status_) && WEXITSTATUS(*status_) > kShellsSignals &&
+                       WEXITSTATUS(*status_) < kShellsSignals + 64;
+  if (WIFSIGNALED(*status_) || relayed) {
+    const int signal = relayed ? WEXITSTATUS(*status_) - kShellsSignals : WTERMSIG(*status_);
     return fmt::format("was killed by signal {} ({})", signal, ::strsignal(signal));
   }
   return fmt::format("ended with exit code {}", WEXITSTATUS(*status_));
@@ -112,6 +151,7 @@ bool WorkerProcess::is_stopped() const {
 }
 
 void WorkerProcess::kill() {
+  close_input();
   if (!status_) {
     ::kill(id_, SIGKILL);
   }

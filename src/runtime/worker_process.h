@@ -1,4 +1,4 @@
-// Processes that a coordinator starts on its own machine.
+// Processes that a coordinator starts: workers on its own machine, and those that start one elsewhere.
 #pragma once
 
 #include <sys/types.h>
@@ -13,9 +13,12 @@
 namespace tesser::runtime {
 
 struct ProcessOptions {
-  std::vector<std::string> command;      // the first is the program's path
+  std::vector<std::string> command;      // the first is the program's path, or its name on PATH
   std::vector<std::string> environment;  // "NAME=VALUE", besides this process's own
   std::filesystem::path log;             // standard output and standard error
+  // Of the process's standard input, which is closed after it only when the process is to end; without: this process's.
+  std::optional<std::string> input;
+  bool relays = false;  // it ends as a shell does when the process that it waits for was killed by a signal
 };
 
 // One child process; it ends with this process, and at the latest with this object. Move-only; belongs to the thread
@@ -36,9 +39,12 @@ class WorkerProcess {
   std::string last_lines(int count) const;
 
  private:
-  WorkerProcess(pid_t id, std::filesystem::path log);
+  WorkerProcess(pid_t id, std::filesystem::path log, int input, bool relays);
+  void close_input();
 
   pid_t id_ = -1;
+  int input_ = -1;
+  bool relays_ = false;
   std::filesystem::path log_;
   std::optional<int> status_;  // once it has been waited for
 };

@@ -61,6 +61,9 @@ Result<std::string> WorkerTable::join(const Joining& joining) {
         fmt::format("{} is there already; each worker needs a number of its own", described(joining.worker)));
   }
   entry.joining = joining;
+  if (!entry.host.empty()) {
+    entry.joining->host = entry.host;
+  }
   entry.heard = Clock::now();
   news_ = true;
   changed_.notify_all();
@@ -120,6 +123,11 @@ Result<std::string> WorkerTable::report(WorkerReport received) {
 void WorkerTable::set_process(int worker, std::int64_t process) {
   const std::lock_guard guard(mutex_);
   entries_[static_cast<std::size_t>(worker)].process = process;
+}
+
+void WorkerTable::set_host(int worker, const std::string& host) {
+  const std::lock_guard guard(mutex_);
+  entries_[static_cast<std::size_t>(worker)].host = host;
 }
 
 void WorkerTable::wait() {
@@ -234,6 +242,9 @@ bool WorkerTable::is_silent(const Entry& entry, std::chrono::milliseconds limit)
 
 std::string WorkerTable::described(int worker) const {
   const Entry& entry = entries_[static_cast<std::size_t>(worker)];
+  if (!entry.joining && !entry.host.empty()) {
+    return fmt::format("worker {} (on {})", worker, entry.host);
+  }
   if (entry.joining) {
     return fmt::format("worker {} (process {} on {})", worker, entry.joining->process, entry.joining->host);
   }

@@ -34,6 +34,8 @@ class WorkerTable {
 
   // Of a worker that this process has started.
   void set_process(int worker, std::int64_t process);
+  // The name by which the user knows the machine on which it is started.
+  void set_host(int worker, const std::string& host);
 
   // Blocks until something has been reported, or 50 ms.
   void wait();
@@ -69,6 +71,7 @@ class WorkerTable {
   using Clock = std::chrono::steady_clock;
   struct Entry {
     std::optional<std::int64_t> process;  // known before it joins
+    std::string host;                     // likewise; else empty
     std::optional<Joining> joining;
     Clock::time_point heard;
     std::vector<std::string> paths;
