@@ -17,9 +17,9 @@
 #include "hub/chunk_map.h"
 #include "hub/job_settings.h"
 #include "hub/messages.h"
+#include "hub/queue_pair.h"
 #include "hub/wire.h"
 #include "transport/device.h"
-#include "transport/notification_queue.h"
 
 namespace tesser::control {
 class ControlClient;
@@ -109,10 +109,6 @@ class Client {
   std::vector<std::string> paths() const;
 
  private:
-  struct Core {
-    std::optional<transport::NotificationWriter> pushes;
-    std::optional<transport::NotificationReader> pulls;
-  };
   struct Hub {
     std::string url;
     std::vector<std::string> urls_of_racks;  // of the hub of this place in each rack; none with one rack
@@ -121,7 +117,7 @@ class Client {
     std::shared_ptr<transport::Channel> channel;
     std::shared_ptr<const transport::RemoteRegion> memory;
     std::shared_ptr<const transport::RemoteRegion> inbox;  // null where the hub maps this worker's memory
-    std::vector<Core> cores;
+    std::vector<QueuePair> cores;                          // to each: pushes are sent, pulls arrive
   };
 
   Client(ClientOptions options, ChunkMap map);

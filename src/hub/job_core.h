@@ -19,13 +19,13 @@
 #include "hub/clipping.h"
 #include "hub/job_settings.h"
 #include "hub/norm_exchange.h"
+#include "hub/queue_pair.h"
 #include "hub/racks.h"
 #include "hub/rate_limit.h"
 #include "hub/update.h"
 #include "hub/wire.h"
 #include "transport/completion.h"
 #include "transport/device.h"
-#include "transport/notification_queue.h"
 
 namespace tesser::hub {
 
@@ -49,8 +49,7 @@ struct WorkerEnd {
 // One core's way to one worker.
 struct Link {
   std::shared_ptr<const WorkerEnd> worker;
-  transport::NotificationReader pushes;
-  transport::NotificationWriter pulls;
+  QueuePair queues;  // pushes arrive, pulls are sent
 };
 
 // What has been done, for metrics. Any thread reads.
@@ -99,6 +98,9 @@ struct JobContext {
   // Replicas disagree, or another error that ends the job. Likewise.
   std::function<void(const std::string& reason)> broken;
 };
+
+// Ranks and racks as bits.
+inline std::uint64_t bit(std::int64_t number) { return std::uint64_t{1} << number; }
 
 class JobCore {
  public:

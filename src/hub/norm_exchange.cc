@@ -21,13 +21,10 @@ NormExchange::NormExchange(std::uint32_t hub, std::size_t hubs, std::function<vo
     : hub_(hub), others_(hub == 0 ? hubs - 1 : 1), publish_(std::move(publish)), broken_(std::move(broken)) {}
 
 Result<void> NormExchange::add(std::uint32_t other, const std::shared_ptr<transport::Channel>& channel) {
-  auto reader = transport::NotificationReader::open(channel, queue_name(other, hub_), kCapacity);
-  auto writer = transport::NotificationWriter::open(channel, queue_name(hub_, other));
-  if (!reader || !writer) {
-    return failed((reader ? writer.error() : reader.error()).message);
-  }
+  TESSER_ASSIGN_OR_RETURN(auto queues,
+                          QueuePair::open(channel, queue_name(other, hub_), queue_name(hub_, other), kCapacity));
   const std::lock_guard lock(mutex_);
-  links_.emplace(other, Link{other, std::move(*reader), std::move(*writer), channel, 0, 0, false, std::nullopt});
+  links_.emplace(other, Link{other, std::move(queues), channel, 0, 0, false, std::nullopt});
   return {};
 }
 
@@ -39,20 +36,7 @@ bool NormExchange::is_linked() const {
 Result<void> NormExchange::finish(transport::Device& device, transport::Deadline deadline) {
   const std::lock_guard lock(mutex_);
   for (auto& [hub, link] : links_) {
-    Result<void> outcome;
-    const auto connected = [&] {
-      const auto reader = link.reader.connected();
-      const auto writer = link.writer.connected();
-      if (!reader || !writer) {
-        outcome = failed((reader ? writer : reader).error().message);
-        return true;
-      }
-      return *reader && *writer;
-    };
-    if (!device.wait(connected, deadline)) {
-      return failed(fmt::format("hub {} has not opened its queues", link.hub));
-    }
-    TESSER_RETURN_IF_ERROR(outcome);
+    TESSER_RETURN_IF_ERROR(link.queues.wait_until_open(device, deadline, fmt::format("hub {}", link.hub)));
   }
   return {};
 }
@@ -70,7 +54,7 @@ void NormExchange::send(Link& link, double number) {
   auto bits = std::bit_cast<std::uint64_t>(number);
   for (int part = 0; part < kParts; ++part, bits >>= kBits) {
     const auto value = static_cast<std::uint32_t>(bits & ((std::uint64_t{1} << kBits) - 1));
-    if (const auto sent = link.writer.notify(value, transport::Notification::kAlone); !sent) {
+    if (const auto sent = link.queues.sends.notify(value, transport::Notification::kAlone); !sent) {
       return lose(link, sent.error().message);
     }
   }
@@ -85,7 +69,7 @@ bool NormExchange::has_news() const {
   const std::lock_guard lock(mutex_);
   return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
     const Link& link = entry.second;
-    return !link.is_lost && (link.reader.ready() || link.channel->failed());
+    return !link.is_lost && (link.queues.arrivals.ready() || link.channel->failed());
   });
 }
 
@@ -96,7 +80,7 @@ bool NormExchange::take() {
     if (link.is_lost) {
       continue;
     }
-    const auto number = link.reader.poll();
+    const auto number = link.queues.arrivals.poll();
     if (!number) {
       lose(link, number.error().message);
       continue;

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/result.h"
+#include "hub/queue_pair.h"
 #include "transport/device.h"
-#include "transport/notification_queue.h"
 
 namespace tesser::hub {
 
@@ -39,8 +39,7 @@ class NormExchange {
   static constexpr int kParts = 3;
   struct Link {
     std::uint32_t hub;
-    transport::NotificationReader reader;
-    transport::NotificationWriter writer;
+    QueuePair queues;
     std::shared_ptr<transport::Channel> channel;
     std::uint64_t bits = 0;
     int parts = 0;  // of the number under way

@@ -16,18 +16,6 @@ constexpr std::chrono::seconds kPatience{20};
 // For a whole model to reach another rack.
 constexpr std::chrono::seconds kModelPatience{120};
 
-template <typename T>
-Result<T> as_result(transport::Outcome<T> outcome) {
-  if (!outcome) {
-    return tl::unexpected<Error>(transport::to_error(outcome.error()));
-  }
-  return std::move(*outcome);
-}
-
-Result<void> as_result(const transport::Outcome<void>& outcome) {
-  return outcome ? Result<void>() : tl::unexpected<Error>(transport::to_error(outcome.error()));
-}
-
 std::string queue_name(std::size_t core, std::int64_t from, std::int64_t to) {
   return fmt::format("rack {} to {}, core {}", from, to, core);
 }
@@ -116,28 +104,14 @@ Result<void> Racks::open_links(RackEnd end) {
   const auto shared = std::make_shared<const RackEnd>(std::move(end));
   std::vector<RackLink> links;
   for (std::size_t core = 0; core < place_.cores.size(); ++core) {
-    TESSER_ASSIGN_OR_RETURN(auto arrivals, as_result(transport::NotificationReader::open(
-                                               shared->channel, queue_name(core, shared->rack, place_.rack),
-                                               push_capacity(place_.cores[core]))));
-    TESSER_ASSIGN_OR_RETURN(auto sends, as_result(transport::NotificationWriter::open(
-                                            shared->channel, queue_name(core, place_.rack, shared->rack))));
-    links.push_back({shared, std::move(arrivals), std::move(sends)});
+    TESSER_ASSIGN_OR_RETURN(
+        auto queues, QueuePair::open(shared->channel, queue_name(core, shared->rack, place_.rack),
+                                     queue_name(core, place_.rack, shared->rack), push_capacity(place_.cores[core])));
+    links.push_back({shared, std::move(queues)});
   }
   for (RackLink& link : links) {
-    Result<void> outcome;
-    const auto connected = [&] {
-      const auto arrivals = link.arrivals.connected();
-      const auto sends = link.sends.connected();
-      if (!arrivals || !sends) {
-        outcome = failed((arrivals ? sends : arrivals).error().message);
-        return true;
-      }
-      return *arrivals && *sends;
-    };
-    if (!device_.wait(connected, transport::in(kPatience))) {
-      return failed(fmt::format("the hub of rack {} has not opened its queues", shared->rack));
-    }
-    TESSER_RETURN_IF_ERROR(outcome);
+    TESSER_RETURN_IF_ERROR(link.queues.wait_until_open(device_, transport::in(kPatience),
+                                                       fmt::format("the hub of rack {}", shared->rack)));
   }
   ends_[shared->rack] = shared;
   links_[shared->rack] = std::move(links);

@@ -12,9 +12,9 @@
 #include "hub/chunk_map.h"
 #include "hub/job_settings.h"
 #include "hub/messages.h"
+#include "hub/queue_pair.h"
 #include "hub/wire.h"
 #include "transport/device.h"
-#include "transport/notification_queue.h"
 
 namespace tesser::control {
 class ControlClient;
@@ -36,8 +36,7 @@ struct RackEnd {
 // One core's way to the core of the same number there.
 struct RackLink {
   std::shared_ptr<const RackEnd> end;
-  transport::NotificationReader arrivals;
-  transport::NotificationWriter sends;
+  QueuePair queues;
 };
 
 struct RackPlace {
