@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from tools import build, environment, lint, rdma, totals
@@ -66,7 +67,8 @@ def campaigns(faults: bool, plans: bool, rdma_too: bool) -> int:
     results = []
     if faults:
         results.append(run_suite("random faults", fault_campaign, must_have_cases=True))
-        results.append(run_suite("random faults of workers", worker_fault_campaign, must_have_cases=True))
+        for folder, name in (("distributed", "random faults of workers"), ("hub", "random faults of a hub's workers")):
+            results.append(run_suite(name, partial(worker_fault_campaign, folder), must_have_cases=True))
     if plans:
         results.append(run_suite("lowered programs", plan_campaign, must_have_cases=True))
     if rdma_too:
@@ -83,9 +85,9 @@ def fault_campaign() -> Totals:
     return run_google_test(program, reports, "*Faults*:*LinkDown*", "release", schedules, FAULT_SECONDS)
 
 
-def worker_fault_campaign() -> Totals:
-    tests = ROOT / "tests" / "python" / "distributed" / "test_faults.py"
-    return run_pytest("worker-faults", [tests], {"TESSER_FAULT_SEEDS": str(WORKER_FAULT_SEEDS)}, PYTEST_SECONDS)
+def worker_fault_campaign(folder: str) -> Totals:
+    tests = ROOT / "tests" / "python" / folder / "test_faults.py"
+    return run_pytest(f"{folder}-faults", [tests], {"TESSER_FAULT_SEEDS": str(WORKER_FAULT_SEEDS)}, PYTEST_SECONDS)
 
 
 def plan_campaign() -> Totals:

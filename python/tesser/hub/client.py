@@ -122,6 +122,21 @@ class Client:
         if code != 0:
             raise failure(code)
 
+    def push_rows(self, key: int, rows: torch.Tensor, values: torch.Tensor) -> None:
+        """Of a key with row_elements: the gradient of these rows, ascending (int64); all others are zero. `values`: one
+        row each, contiguous, of the settings' gradient_dtype; both may change afterwards."""
+        if rows.dtype != torch.int64 or values.dtype != self.settings.gradient_dtype:
+            raise ValueError(
+                f"expected int64 rows and {self.settings.gradient_dtype}, not {rows.dtype}, {values.dtype}"
+            )
+        rows, values = rows.contiguous(), values.contiguous()
+        bytes_ = values.numel() * values.itemsize
+        check(
+            self._library.tesser_hub_push_rows(
+                self._pointer, key, rows.data_ptr(), rows.numel(), values.data_ptr(), bytes_
+            )
+        )
+
     def push_none(self, key: int) -> None:
         """There is no gradient in this step. A key without one of any worker keeps weights and state."""
         check(self._library.tesser_hub_push_none(self._pointer, key))

@@ -250,15 +250,19 @@ class Exchange:
             )
         if self._behind[key]:
             self.wait(key)
-        if gradient is not place.gradient:
-            if gradient.layout is not torch.strided:
-                raise HubInputError(
-                    f"{self.settings.keys[key].name} has a sparse gradient\nWhat to do: sparse=False in its module"
-                )
-            place.gradient.copy_(gradient)
-            if place.gradient.dtype == torch.float32:
-                gradient = place.parameter.grad = place.gradient
-        self._client.push(key)
+        if self.settings.keys[key].row_elements != 0:
+            self._client.push_rows(key, *_rows(gradient, self.settings.gradient_dtype))
+        else:
+            if gradient is not place.gradient:
+                if gradient.layout is not torch.strided:
+                    raise HubInputError(
+                        f"{self.settings.keys[key].name} has a sparse gradient, which only the weight of a single "
+                        "embedding may have\nWhat to do: sparse=False in its module"
+                    )
+                place.gradient.copy_(gradient)
+                if place.gradient.dtype == torch.float32:
+                    gradient = place.parameter.grad = place.gradient
+            self._client.push(key)
         place.given = gradient
         place.version = gradient._version
 
@@ -380,6 +384,14 @@ class Exchange:
             with torch.no_grad():
                 for tensor, bytes_ in zip(tensors, values.split([each.numel() * each.itemsize for each in tensors])):
                     tensor.copy_(bytes_.clone().view(tensor.dtype).view(tensor.shape))
+
+
+def _rows(gradient: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers of the rows that an embedding's gradient has, and what it is in them."""
+    if gradient.layout is torch.strided:
+        return torch.arange(len(gradient)), gradient.to(dtype)
+    gradient = gradient.coalesce()
+    return gradient.indices()[0], gradient.values().to(dtype)
 
 
 def _flat(tensor: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:

@@ -57,6 +57,7 @@ class Key:
     name: str
     elements: int
     group: int = 0
+    row_elements: int = 0  # of an embedding of whose gradient only the rows that were touched are given; else 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Settings:
     replicas: int
     groups: tuple[ParameterGroup, ...]
     keys: tuple[Key, ...]
+    racks: int = 1  # that the ranks are divided among in order, each with hubs of its own
     average: bool = True
     clip_norm: float = 0.0  # 0: no clipping
     gradient_dtype: torch.dtype = torch.float32  # as gradients travel
@@ -82,6 +84,7 @@ class Settings:
         return json.dumps(
             {
                 "replicas": self.replicas,
+                "racks": self.racks,
                 "groups": [vars(group) for group in self.groups],
                 "average": self.average,
                 "clip_norm": self.clip_norm,
@@ -90,7 +93,7 @@ class Settings:
                 "on_loss": self.on_loss,
                 "one_machine": self.one_machine,
                 "chunk_bytes": self.chunk_bytes,
-                "keys": [[key.name, key.elements, key.group] for key in self.keys],
+                "keys": [[key.name, key.elements, key.group, key.row_elements] for key in self.keys],
             }
         )
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -33,6 +34,7 @@ def wrap(
     gradient_dtype: torch.dtype = torch.float32,
     on_loss: str = "stop",
     overlap: bool = True,
+    racks: int = 1,
     one_machine: bool | None = None,
     chunk_bytes: int = 32 * 1024,
     patience: float = 60.0,
@@ -56,6 +58,8 @@ def wrap(
     on_loss: of a replica: "stop" the job with an error that names it, "continue" with those left, or "wait" until it
         is started again and goes on at optimizer.steps_done.
     overlap: step() returns at once, and each module waits for its own weights when they are used.
+    racks: that the replicas are divided among, in order and evenly. `hub` then lists the hubs of the first rack,
+        then as many of the next, and so on; only sums of a rack's gradients travel between racks.
     one_machine: whether all replicas are on one machine and may share one copy of the weights; else LOCAL_WORLD_SIZE
         tells. Matters to several hubs only.
     network: never shared memory, for tests.
@@ -82,6 +86,7 @@ def wrap(
         clip_norm=clip_norm,
         gradient_dtype=gradient_dtype,
         on_loss=on_loss,
+        racks=racks,
         one_machine=meeting.one_machine,
         chunk_bytes=chunk_bytes,
     )
@@ -122,8 +127,25 @@ def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[
     names = [name for name, _ in named]
     parameters = [each for _, each in named]
     check_apart(names, parameters)
-    keys = tuple(Key(key_name(name, each), each.numel(), group_of_parameter[id(each)]) for name, each in named)
+    rows = _row_elements(model)
+    keys = tuple(
+        Key(key_name(name, each), each.numel(), group_of_parameter[id(each)], rows.get(id(each), 0))
+        for name, each in named
+    )
     return parameters, keys
+
+
+def _row_elements(model: torch.nn.Module) -> dict[int, int]:
+    """Of parameters whose gradients come as rows: weights of embeddings with sparse=True that nothing else has."""
+    owners = Counter(id(each) for module in model.modules() for each in module._parameters.values() if each is not None)
+    return {
+        id(module.weight): module.weight.shape[1]
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag)
+        and module.sparse
+        and owners[id(module.weight)] == 1
+        and module.weight.is_contiguous()
+    }
 
 
 _open: weakref.WeakSet[Exchange] = weakref.WeakSet()

@@ -68,6 +68,19 @@ class Branches(nn.Module):
         return self.even(hidden) if number % 2 == 0 else self.odd(hidden)
 
 
+class Words(nn.Module):
+    """Whose gradients of words come by rows, or whole."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(200, 12, sparse=sparse)
+        self.bags = nn.EmbeddingBag(50, 12, sparse=sparse)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(tokens).mean(1) + self.bags(tokens % 50))
+
+
 def _numbers(step: int, rank: int) -> torch.Generator:
     return torch.Generator().manual_seed(1000 * step + rank)
 
@@ -89,6 +102,11 @@ def digits_loss(model: nn.Module, step: int, rank: int) -> torch.Tensor:
 def language_loss(model: nn.Module, step: int, rank: int) -> torch.Tensor:
     tokens = torch.randint(11, (5, 7), generator=_numbers(step, rank))
     return nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def words_loss(model: nn.Module, step: int, rank: int) -> torch.Tensor:
+    tokens = torch.randint(200, (4, 5), generator=_numbers(step, rank))
+    return nn.functional.cross_entropy(model(tokens), tokens[:, 0] % 3)
 
 
 def branches_loss(model: nn.Module, step: int, rank: int) -> torch.Tensor:
@@ -166,6 +184,18 @@ TRAININGS = {
         lambda model: torch.optim.Adam(
             [each for each in model.parameters() if each.requires_grad], lr=0.01, amsgrad=True
         ),
+    ),
+    "rows": Training(
+        lambda: Words(sparse=True),
+        words_loss,
+        lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
+        parts=2,
+    ),
+    "no rows": Training(
+        lambda: Words(sparse=False),
+        words_loss,
+        lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
+        parts=2,
     ),
     "unused": Training(
         Branches,
