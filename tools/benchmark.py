@@ -11,7 +11,14 @@ OUTPUT = ROOT / "build" / "bench"
 
 
 def benchmark(name: str, arguments: list[str]) -> None:
-    benchmarks = {"step": step, "plan": plan, "optimizer": optimizer, "transfer": transfer, "hub": hub}
+    benchmarks = {
+        "step": step,
+        "plan": plan,
+        "network": network,
+        "optimizer": optimizer,
+        "transfer": transfer,
+        "hub": hub,
+    }
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
     OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -35,6 +42,16 @@ def plan(arguments: list[str]) -> None:
     run(
         [environment.PYTHON, "-m", "bench.plan", *arguments],
         "read the message above; ./x bench plan --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )
+
+
+def network(arguments: list[str]) -> None:
+    """Bytes and time of two workers over a link of 1 Gbit/s against their plan's; bench/network.py says how."""
+    build.build("release", ["tesser"])
+    run(
+        [environment.PYTHON, "-m", "bench.network", *arguments],
+        "read the message above; ./x bench network --help lists the options",
         {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
     )
 

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "graph/operator_class.h"
 #include "memory/predict.h"
 #include "partition/alignment.h"
 #include "partition/coarsen.h"
@@ -20,6 +19,7 @@
 #include "partition/memory.h"
 #include "partition/placement.h"
 #include "partition/signature.h"
+#include "partition/step_time.h"
 #include "partition/traffic.h"
 
 namespace tesser::partition {
@@ -360,7 +360,8 @@ class Searcher {
     prices.byte = 1.0 / crossed.bandwidth / static_cast<double>(options_.workers);
     prices.transfer = crossed.latency;
     for (const NodeClass& nodes : coarsening_.classes) {
-      prices.work.push_back(node_seconds(nodes.representative) / parts_to_come);
+      prices.work.push_back(node_seconds(program_, program_.node(nodes.representative), options_.topology) /
+                            parts_to_come);
     }
     if (memory_price > 0) {
       if (kept_bytes_.empty()) {
@@ -385,23 +386,6 @@ class Searcher {
     const Shape& shape = program_.value(coarsening_.groups[group].front()).shape;
     const auto elements = static_cast<double>(std::max<std::int64_t>(element_count(shape), 1));
     return static_cast<double>(tdl::volume(parts_by_worker(tdl::whole(shape), cuts, levels).front())) / elements;
-  }
-
-  // Seconds that one worker needs for a whole node.
-  double node_seconds(graph::NodeId id) const {
-    const graph::Node& node = program_.node(id);
-    if (graph::operator_class(node.op) == graph::OperatorClass::kView) {
-      return 0;
-    }
-    double bytes = 0;
-    for (const graph::ValueId value : graph::values_read(node)) {
-      bytes += static_cast<double>(program_.value(value).bytes());
-    }
-    for (const graph::ValueId value : node.outputs) {
-      bytes += value == graph::kNone ? 0.0 : static_cast<double>(program_.value(value).bytes());
-    }
-    return static_cast<double>(graph::floating_point_operations(program_, node)) / options_.topology.flops +
-           bytes / options_.topology.memory_bandwidth;
   }
 
   // By group: bytes of members that exist for the whole run or while most is alive.

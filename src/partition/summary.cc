@@ -8,7 +8,6 @@
 #include <tuple>
 #include <utility>
 
-#include "graph/operator_class.h"
 
 namespace tesser::partition {
 namespace {
@@ -44,12 +43,6 @@ std::string axis_text(int axis, std::size_t rank) {
   if (rank == 2) return axis == 0 ? "rows" : "columns";
   if (rank == 1) return "elements";
   return "dim " + std::to_string(axis) + " of " + std::to_string(rank);
-}
-
-double bytes_of(const graph::Program& program, const std::vector<ValueId>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0, [&](double sum, ValueId value) {
-    return value == kNone ? sum : sum + static_cast<double>(program.value(value).bytes());
-  });
 }
 
 }  // namespace
@@ -99,39 +92,6 @@ std::string pattern(const std::string& name) {
     place = end + 1;
   }
   return text;
-}
-
-StepTime step_time(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics, const Plan& plan,
-                   const Topology& topology, const Traffic& traffic) {
-  StepTime time;
-  const std::vector<int> first(plan.levels.size(), 0);
-  double latency = topology.links.empty() ? Link{}.latency : 0.0;
-  for (const Link& link : topology.links) latency = std::max(latency, link.latency);
-  for (std::size_t id = 0; id < program.nodes.size(); ++id) {
-    const graph::Node& node = program.nodes[id];
-    for (const auto* const received : {&traffic.nodes[id].operands, &traffic.nodes[id].results}) {
-      for (const std::int64_t bytes : *received) time.receiving += bytes > 0 ? latency : 0.0;
-    }
-    if (graph::operator_class(node.op) == graph::OperatorClass::kView) continue;
-    const tdl::Box whole = semantics[id].whole_box();
-    const tdl::Box box = worker_box(plan, static_cast<NodeId>(id), semantics[id], first);
-    double share = 1;
-    for (std::size_t variable = 0; variable < whole.size(); ++variable) {
-      if (whole[variable].size() > 0) {
-        share *= static_cast<double>(box[variable].size()) / static_cast<double>(whole[variable].size());
-      }
-    }
-    const double bytes = bytes_of(program, graph::values_read(node)) + bytes_of(program, node.outputs);
-    time.computing += share * (static_cast<double>(graph::floating_point_operations(program, node)) / topology.flops +
-                               bytes / topology.memory_bandwidth);
-  }
-  for (std::size_t level = 0; level < plan.levels.size(); ++level) {
-    const auto link = std::find_if(topology.links.begin(), topology.links.end(),
-                                   [&](const Link& candidate) { return candidate.name == plan.levels[level].link; });
-    const double bandwidth = link == topology.links.end() ? Link{}.bandwidth : link->bandwidth;
-    time.receiving += static_cast<double>(traffic.level_bytes[level]) / static_cast<double>(plan.workers()) / bandwidth;
-  }
-  return time;
 }
 
 PlanCost plan_cost(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics, const Plan& plan,

@@ -9,6 +9,7 @@
 #include "partition/format.h"
 #include "partition/memory.h"
 #include "partition/plan.h"
+#include "partition/step_time.h"
 #include "partition/topology.h"
 #include "partition/traffic.h"
 #include "tdl/semantics.h"
@@ -25,16 +26,6 @@ std::string cut_text(const std::vector<Cut>& cuts, const std::vector<Level>& lev
 
 // A name with the numbers among its parts as stars: layers that are alike have the same.
 std::string pattern(const std::string& name);  // "blocks.*.fc1.weight"
-
-// Seconds of one step of the worker that has most to do: its operators one after another, and what it receives, which
-// nothing hides.
-struct StepTime {
-  double computing = 0;
-  double receiving = 0;
-  double total() const { return computing + receiving; }
-};
-StepTime step_time(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics, const Plan& plan,
-                   const Topology& topology, const Traffic& traffic);
 
 struct PlanCost {
   Traffic traffic;

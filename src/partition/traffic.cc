@@ -20,7 +20,9 @@ std::int64_t sum(const LevelBytes& bytes) { return std::accumulate(bytes.begin()
 struct NodeBytes {
   std::vector<std::vector<LevelBytes>> operands;  // by operand, by worker
   std::vector<std::vector<tdl::Region>> regions;  // by operand, by worker: what is received
-  std::vector<std::vector<LevelBytes>> results;   // by result, by worker
+  // By result, by round (parts, then shares of their sum), by worker.
+  std::vector<std::vector<std::vector<LevelBytes>>> results;
+  std::vector<std::int64_t> parts;  // by result: how many are added; 0 or 1 where it is no reduction
 };
 
 class Account {
@@ -53,10 +55,11 @@ class Account {
     }
     bytes.regions = std::move(parts.operands);
     for (std::size_t result = 0; result < node.outputs.size(); ++result) {
-      std::vector<LevelBytes>& received = bytes.results.emplace_back(workers());
+      std::vector<std::vector<LevelBytes>>& rounds = bytes.results.emplace_back();
+      std::int64_t& added = bytes.parts.emplace_back(0);
       const graph::ValueId value = node.outputs[result];
       if (value != graph::kNone && used_[static_cast<std::size_t>(value)]) {
-        settle(received, value, parts.results[result], part_numbers(semantics, result, cuts));
+        added = settle(rounds, value, parts.results[result], part_numbers(semantics, result, cuts));
       }
     }
     return bytes;
@@ -73,9 +76,9 @@ class Account {
   }
 
   // A result goes from where it was made to its owners; parts of a reduction to those who add them up, from where the
-  // sums go to the owners.
-  void settle(std::vector<LevelBytes>& received, graph::ValueId value, const std::vector<tdl::Region>& made,
-              const std::vector<std::int64_t>& numbers) {
+  // sums go to the owners. Returns how many parts there are.
+  std::int64_t settle(std::vector<std::vector<LevelBytes>>& rounds, graph::ValueId value,
+                      const std::vector<tdl::Region>& made, const std::vector<std::int64_t>& numbers) {
     std::map<std::int64_t, std::vector<tdl::Region>> parts;  // by number, by worker
     for (std::size_t worker = 0; worker < workers(); ++worker) {
       if (is_something(made[worker], value)) {
@@ -85,21 +88,25 @@ class Account {
       }
     }
     const std::vector<tdl::Region>& owned = regions(value);
-    const auto move = [&](const std::vector<tdl::Region>& needed, const std::vector<tdl::Region>& held) {
+    const auto move = [&](std::vector<LevelBytes>& received, const std::vector<tdl::Region>& needed,
+                          const std::vector<tdl::Region>& held) {
+      received.resize(workers());
       for (std::size_t worker = 0; worker < workers(); ++worker) {
         if (is_something(needed[worker], value)) {
           add(received[worker], value, needed[worker], held, worker);
         }
       }
     };
-    if (parts.size() < 2) {
-      if (!parts.empty()) move(owned, parts.begin()->second);
-      return;
+    const auto count = static_cast<std::int64_t>(parts.size());
+    if (count < 2) {
+      if (count == 1) move(rounds.emplace_back(), owned, parts.begin()->second);
+      return count;
     }
-    const std::vector<tdl::Region> shares =
-        shares_of(owned, cuts(value), plan_.levels, static_cast<std::int64_t>(parts.size()));
-    for (const auto& [number, part] : parts) move(shares, part);
-    if (shares != owned) move(owned, shares);
+    const std::vector<tdl::Region> shares = shares_of(owned, cuts(value), plan_.levels, count);
+    std::vector<LevelBytes>& of_parts = rounds.emplace_back();
+    for (const auto& [number, part] : parts) move(of_parts, shares, part);
+    if (shares != owned) move(rounds.emplace_back(), owned, shares);
+    return count;
   }
 
   // What a worker receives to have `needed` out of what workers hold.
@@ -199,6 +206,20 @@ Traffic empty_traffic(const graph::Program& program, const Plan& plan) {
   return traffic;
 }
 
+// The busiest worker's, of those that receive something at one time.
+class Busiest {
+ public:
+  void add(const LevelBytes& received) {
+    if (sum(received) > sum(most_)) most_ = received;
+  }
+  void end(Traffic& traffic, graph::NodeId node, graph::NodeId sent, std::int64_t parts) {
+    if (!most_.empty()) traffic.rounds.push_back({node, sent, std::move(most_), parts});
+  }
+
+ private:
+  LevelBytes most_;
+};
+
 void add_node(Traffic& traffic, const graph::Program& program, graph::NodeId id, const NodeBytes& bytes, Kept& kept) {
   NodeTraffic& node = traffic.nodes[static_cast<std::size_t>(id)];
   const auto add = [&](std::int64_t& total, const LevelBytes& received, std::size_t worker) {
@@ -211,17 +232,30 @@ void add_node(Traffic& traffic, const graph::Program& program, graph::NodeId id,
   const std::vector<graph::ValueId> values = graph::values_read(program.node(id));
   for (std::size_t operand = 0; operand < values.size(); ++operand) {
     std::int64_t& total = node.operands.emplace_back(0);
+    Busiest busiest;
     for (std::size_t worker = 0; worker < bytes.operands[operand].size(); ++worker) {
       const LevelBytes& received = bytes.operands[operand][worker];
       if (!received.empty() &&
           !kept.has(worker, values[operand], program.node(id).phase, bytes.regions[operand][worker], id)) {
         add(total, received, worker);
+        busiest.add(received);
       }
     }
+    const graph::NodeId ready = program.value(values[operand]).producer;
+    busiest.end(traffic, id, std::min(id, std::max(ready + 1, id - kPrefetch)), 0);
   }
-  for (const std::vector<LevelBytes>& result : bytes.results) {
+  for (std::size_t result = 0; result < bytes.results.size(); ++result) {
     std::int64_t& total = node.results.emplace_back(0);
-    for (std::size_t worker = 0; worker < result.size(); ++worker) add(total, result[worker], worker);
+    std::int64_t parts = bytes.parts[result];
+    for (const std::vector<LevelBytes>& round : bytes.results[result]) {
+      Busiest busiest;
+      for (std::size_t worker = 0; worker < round.size(); ++worker) {
+        add(total, round[worker], worker);
+        busiest.add(round[worker]);
+      }
+      busiest.end(traffic, id, graph::kNone, parts);
+      parts = 0;  // shares of the sum are only put together
+    }
   }
 }
 

@@ -27,8 +27,17 @@ struct NodeTraffic {
 NodeTraffic node_traffic(const graph::Program& program, graph::NodeId node, const tdl::NodeSemantics& semantics,
                          const Plan& plan);
 
+// What workers receive at one time; of the worker that receives most.
+struct Round {
+  graph::NodeId node = graph::kNone;      // whose operand or result it is
+  graph::NodeId sent = graph::kNone;      // of an operand: at the beginning of which node it is sent; kNone for results
+  std::vector<std::int64_t> level_bytes;  // by level
+  std::int64_t parts = 0;                 // that are then added, its own included; 0 or 1: none
+};
+
 struct Traffic {
   std::vector<NodeTraffic> nodes;          // by node
+  std::vector<Round> rounds;               // by node; operands before results, in order
   std::vector<std::int64_t> level_bytes;   // by level: what crosses between that level's groups, and no outer ones'
   std::vector<std::int64_t> worker_bytes;  // by worker: what it receives
   std::int64_t total = 0;
