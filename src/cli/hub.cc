@@ -1,4 +1,4 @@
-// `tesser hub serve`: a parameter hub.
+// `tesser hub serve`: a parameter hub. `tesser hub recommend`: which arrangement of hubs a cluster should have.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -12,9 +12,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "base/json_members.h"
 #include "cli/amount_text.h"
 #include "cli/commands.h"
 #include "cli/stop_signal.h"
+#include "hub/arrangement.h"
 #include "hub/hub.h"
 
 namespace tesser::cli {
@@ -22,7 +24,7 @@ namespace {
 
 constexpr const char* kTokenVariable = "TESSER_HUB_TOKEN";
 
-constexpr const char* kExamples = R"(
+constexpr const char* kServeExamples = R"(
 Examples:
   tesser hub serve                                       for workers on this machine
   tesser hub serve --listen 10.0.0.1:7700 --cores 0-7    for a rack; one core of the hub on each of these processors
@@ -31,6 +33,14 @@ Examples:
 Workers are PyTorch scripts (docs/hub_pytorch.md) or programs with the C++ client. Each job is isolated by the nonce
 that its workers know. With TESSER_HUB_TOKEN in the environment every request must carry it. The hub's figures, by job,
 are at /metrics as Prometheus reads them. Ctrl-C ends it.)";
+
+constexpr const char* kRecommendExamples = R"(
+Examples:
+  tesser hub recommend --model 400MB --workers 8 --bandwidth 1.25GB
+  tesser hub recommend --model 400MB --workers 8 --bandwidth 1.25GB --hubs 1 --hub-bandwidth 10GB
+
+Bandwidths are bytes a second in each direction (10 Gbit/s are 1.25GB). Times are those of the busiest machine's link,
+by the formulas of the paper (docs/hub.md); computing comes on top where it does not overlap.)";
 
 struct Options {
   hub::HubOptions hub;
@@ -75,6 +85,56 @@ Result<int> serve(Options options) {
   return 0;
 }
 
+struct RecommendOptions {
+  std::string model;
+  std::string bandwidth;
+  std::string hub_bandwidth;
+  hub::Cluster cluster;
+  bool json = false;
+};
+
+Result<int> recommend(RecommendOptions options) {
+  TESSER_ASSIGN_OR_RETURN(const std::int64_t model, limit_of(options.model, "--model"));
+  TESSER_ASSIGN_OR_RETURN(const std::int64_t bandwidth, limit_of(options.bandwidth, "--bandwidth"));
+  TESSER_ASSIGN_OR_RETURN(const std::int64_t hub_bandwidth, limit_of(options.hub_bandwidth, "--hub-bandwidth"));
+  options.cluster.worker_bandwidth = static_cast<double>(bandwidth);
+  options.cluster.hub_bandwidth = static_cast<double>(hub_bandwidth == 0 ? bandwidth : hub_bandwidth);
+  const auto all = hub::arrangements(static_cast<double>(model), options.cluster);
+  if (options.json) {
+    fmt::print("{}\n", json_list(all, [](const hub::Arrangement& each) {
+                 return JsonMembers()
+                     .add("arrangement", each.name)
+                     .add("busiest", each.machine)
+                     .add("bytes", each.bytes)
+                     .add("seconds", each.seconds)
+                     .object();
+               }));
+    return 0;
+  }
+  fmt::print("{:<20} {:<8} {:>14} {:>12}\n", "arrangement", "busiest", "bytes a step", "ms a step");
+  for (const hub::Arrangement& each : all) {
+    fmt::print("{:<20} {:<8} {:>14} {:>12.2f}\n", each.name, each.machine,
+               bytes_text(static_cast<std::int64_t>(each.bytes)), each.seconds * 1e3);
+  }
+  fmt::print("recommended: {}\n", all.front().name);
+  return 0;
+}
+
+void add_recommend(CLI::App& hub, Action& action) {
+  CLI::App* command = hub.add_subcommand("recommend", "Compare arrangements of hubs for a model and a network");
+  const auto options = std::make_shared<RecommendOptions>();
+  command->add_option("--model", options->model, "Size of the model's parameters: 400MB")->required();
+  command->add_option("--workers", options->cluster.workers, "Machines with a replica")
+      ->required()
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--bandwidth", options->bandwidth, "Of a worker's link, bytes a second: 1.25GB")->required();
+  command->add_option("--hubs", options->cluster.hubs, "Machines for hubs alone (0)")->check(CLI::Range(0, 1'000'000));
+  command->add_option("--hub-bandwidth", options->hub_bandwidth, "Of a hub's links together (as a worker's)");
+  command->add_flag("--json", options->json, "Write JSON");
+  command->footer(kRecommendExamples);
+  command->callback([options, &action] { action = [options] { return recommend(*options); }; });
+}
+
 }  // namespace
 
 void add_hub(CLI::App& app, Action& action) {
@@ -93,8 +153,9 @@ void add_hub(CLI::App& app, Action& action) {
                       "Bytes of gradients and weights a second that one job may move: 2GiB");
   command->add_flag("--network", options->hub.through_network,
                     "Reach workers by RDMA or TCP even on this machine, never through shared memory");
-  command->footer(kExamples);
+  command->footer(kServeExamples);
   command->callback([options, &action] { action = [options] { return serve(*options); }; });
+  add_recommend(*hub, action);
 }
 
 }  // namespace tesser::cli

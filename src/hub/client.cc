@@ -78,44 +78,50 @@ Result<void> Client::push_rows(std::int64_t key, std::span<const std::int64_t> r
   pending_[static_cast<std::size_t>(key)].fetch_add(map_.chunks_of(static_cast<std::uint32_t>(key)),
                                                     std::memory_order_relaxed);
   std::size_t next = 0;
-  return for_chunks_of(key, [&](Hub& hub, QueuePair& core, std::uint32_t number) -> transport::Outcome<void> {
-    const Chunk& chunk = map_.chunks[number];
-    const std::int64_t first = (chunk.begin - map_.key_begin[static_cast<std::size_t>(key)]) / which.row_elements;
-    const std::int64_t end = first + chunk.elements / which.row_elements;
-    const std::size_t begin = next;
-    const std::uint64_t list = layout_.rows + static_cast<std::uint64_t>(chunk.rows_begin) * sizeof(RowNumber);
-    auto* numbers = reinterpret_cast<RowNumber*>(region_->data() + list);
-    for (; next < rows.size() && rows[next] < end; ++next) {
-      numbers[1 + next - begin] = static_cast<RowNumber>(rows[next] - first);
-    }
-    numbers[0] = static_cast<RowNumber>(next - begin);
-    const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
-    const std::size_t bytes = (next - begin) * row_bytes;
-    std::memcpy(region_->data() + layout_.gradients + offset, values.data() + begin * row_bytes, bytes);
-    const std::uint32_t notification = notice(Notice::kGradient, number);
-    if (hub.inbox == nullptr) {
-      return core.sends.notify(notification, transport::Notification::kAlone);
-    }
-    const Inbox inbox(map_, options_.settings, static_cast<int>(hub.cores.size()));
-    const std::uint64_t list_bytes = (1 + next - begin) * sizeof(RowNumber);
-    if (bytes != 0) {
-      TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(*region_,
-                                                           Strided::contiguous(layout_.gradients + offset, bytes),
-                                                           *hub.inbox, Strided::contiguous(offset, bytes), sent_));
-    }
-    TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(
-        *region_, Strided::contiguous(list, list_bytes), *hub.inbox,
-        Strided::contiguous(inbox.rows + static_cast<std::uint64_t>(chunk.rows_begin) * sizeof(RowNumber), list_bytes),
-        sent_));
-    return core.sends.notify(notification);  // behind both writes
-  });
+  TESSER_RETURN_IF_ERROR(
+      for_chunks_of(key, [&](Hub& hub, QueuePair& core, std::uint32_t number) -> transport::Outcome<void> {
+        const Chunk& chunk = map_.chunks[number];
+        const std::int64_t first = (chunk.begin - map_.key_begin[static_cast<std::size_t>(key)]) / which.row_elements;
+        const std::int64_t end = first + chunk.elements / which.row_elements;
+        const std::size_t begin = next;
+        const std::uint64_t list = layout_.rows + static_cast<std::uint64_t>(chunk.rows_begin) * sizeof(RowNumber);
+        auto* numbers = reinterpret_cast<RowNumber*>(region_->data() + list);
+        for (; next < rows.size() && rows[next] < end; ++next) {
+          numbers[1 + next - begin] = static_cast<RowNumber>(rows[next] - first);
+        }
+        numbers[0] = static_cast<RowNumber>(next - begin);
+        const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
+        const std::size_t bytes = (next - begin) * row_bytes;
+        std::memcpy(region_->data() + layout_.gradients + offset, values.data() + begin * row_bytes, bytes);
+        const std::uint32_t notification = notice(Notice::kGradient, number);
+        if (hub.inbox == nullptr) {
+          return core.sends.notify(notification, transport::Notification::kAlone);
+        }
+        const Inbox inbox(map_, options_.settings, static_cast<int>(hub.cores.size()));
+        const std::uint64_t list_bytes = (1 + next - begin) * sizeof(RowNumber);
+        if (bytes != 0) {
+          TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(*region_,
+                                                               Strided::contiguous(layout_.gradients + offset, bytes),
+                                                               *hub.inbox, Strided::contiguous(offset, bytes), sent_));
+        }
+        TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(
+            *region_, Strided::contiguous(list, list_bytes), *hub.inbox,
+            Strided::contiguous(inbox.rows + static_cast<std::uint64_t>(chunk.rows_begin) * sizeof(RowNumber),
+                                list_bytes),
+            sent_));
+        return core.sends.notify(notification);  // behind both writes
+      }));
+  if (options_.settings.update_time == UpdateTime::kAtOnce) {
+    wake_hubs();
+  }
+  return {};
 }
 
 Result<void> Client::push(std::int64_t key, Notice kind) {
   pending_[static_cast<std::size_t>(key)].fetch_add(map_.chunks_of(static_cast<std::uint32_t>(key)),
                                                     std::memory_order_relaxed);
   const std::size_t width = element_size(options_.settings.wire);
-  return for_chunks_of(key, [&](Hub& hub, QueuePair& core, std::uint32_t number) {
+  TESSER_RETURN_IF_ERROR(for_chunks_of(key, [&](Hub& hub, QueuePair& core, std::uint32_t number) {
     const std::uint32_t notification = notice(kind, number);
     if (hub.inbox == nullptr || kind == Notice::kNone) {
       return core.sends.notify(notification, transport::Notification::kAlone);
@@ -125,7 +131,19 @@ Result<void> Client::push(std::int64_t key, Notice kind) {
     const std::uint64_t bytes = static_cast<std::uint64_t>(chunk.elements) * width;
     return core.sends.write_and_notify(*region_, Strided::contiguous(layout_.gradients + offset, bytes), *hub.inbox,
                                        Strided::contiguous(offset, bytes), notification, sent_);
-  });
+  }));
+  if (options_.settings.update_time == UpdateTime::kAtOnce) {
+    wake_hubs();
+  }
+  return {};
+}
+
+void Client::wake_hubs() {
+  for (Hub& hub : hubs_) {
+    for (QueuePair& core : hub.cores) {
+      core.sends.wake();
+    }
+  }
 }
 
 Result<void> Client::commit(std::span<const Hyperparameters> groups) {
@@ -151,6 +169,7 @@ Result<void> Client::commit(std::span<const Hyperparameters> groups) {
       }
     }
   }
+  wake_hubs();
   ++step_;
   return {};
 }
@@ -197,21 +216,29 @@ Result<void> Client::wait(std::int64_t key) {
 
 Result<bool> Client::wait_for(std::int64_t key, std::chrono::milliseconds most) {
   const auto deadline = std::chrono::steady_clock::now() + most;
-  while (true) {
-    TESSER_ASSIGN_OR_RETURN(const bool current, is_current(key));
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (current || left.count() <= 0) {
-      return current;
+  Result<bool> current = is_current(key);
+  // Arrivals are taken while it waits: a wait that ended with each would spin, and take the hub's time, until the last.
+  const auto has_news = [&] {
+    const bool any = std::any_of(hubs_.begin(), hubs_.end(), [](const Hub& hub) {
+      return hub.channel->failed() || std::any_of(hub.cores.begin(), hub.cores.end(),
+                                                  [](const QueuePair& core) { return core.arrivals.ready(); });
+    });
+    if (any) {
+      current = is_current(key);
     }
-    device_->wait(
-        [this] {
-          return std::any_of(hubs_.begin(), hubs_.end(), [](const Hub& hub) {
-            return hub.channel->failed() || std::any_of(hub.cores.begin(), hub.cores.end(),
-                                                        [](const QueuePair& core) { return core.arrivals.ready(); });
-          });
-        },
-        transport::in(std::min<std::chrono::nanoseconds>(kLook, left)));
+    return !current || *current;
+  };
+  while (current && !*current) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left.count() <= 0) {
+      break;
+    }
+    device_->wait(has_news, transport::in(std::min<std::chrono::nanoseconds>(kLook, left)));
+    if (current && !*current) {
+      current = is_current(key);  // the end of a channel shows only when asked for
+    }
   }
+  return current;
 }
 
 Result<void> Client::wait_all() {

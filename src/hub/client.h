@@ -133,6 +133,7 @@ class Client {
   Result<void> flush(Hub& hub, transport::Completion& completion);
   template <typename Use>
   Result<void> for_chunks_of(std::int64_t key, const Use& use);
+  void wake_hubs();
   Result<void> take_pulls();
   tl::unexpected<Error> explain(Hub& hub, const transport::Failure& failure);  // asks the hub why
   Result<void> fetch_state();                                                  // from other racks to this one's hubs

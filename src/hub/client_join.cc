@@ -131,6 +131,7 @@ Result<void> Client::open_queues(Hub& hub, std::uint32_t index) {
     TESSER_ASSIGN_OR_RETURN(
         auto queues, QueuePair::open(hub.channel, pull_queue(static_cast<int>(core)),
                                      push_queue(static_cast<int>(core)), pull_capacity(map_.loads[index][core])));
+    queues.sends.wake_on_request();
     hub.cores.push_back(std::move(queues));
   }
   return {};

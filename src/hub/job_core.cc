@@ -72,6 +72,9 @@ void JobCore::run() {
     }
     const bool arrived = take_arrivals();
     const bool worked = work();
+    if (unwoken_) {
+      wake_workers();
+    }
     if (arrived || worked || merge_ahead()) {
       continue;
     }

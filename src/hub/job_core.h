@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -162,6 +163,7 @@ class JobCore {
   void consider(std::uint32_t chunk);
   void update_committed();
   bool work();
+  void wake_workers();
   bool merge_ahead();
   void finish(std::uint32_t chunk);
   void sum_for_clipping(std::uint32_t chunk);
@@ -203,6 +205,8 @@ class JobCore {
   std::size_t ended_ = 0;                 // steps of chunks, all together
   std::size_t summed_ = 0;                // chunks of this core, for clipping
   std::vector<const void*> sources_;
+  bool unwoken_ = false;  // workers that sleep may have been sent something
+  std::chrono::steady_clock::time_point woken_{};
   CoreCounters counters_;
 
   std::atomic<bool> stops_{false};

@@ -1,6 +1,7 @@
 // The work of a core: sums, updates, and what is sent of them. What arrives is in job_core.cc.
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -14,6 +15,9 @@ namespace tesser::hub {
 namespace {
 
 using transport::Strided;
+
+// Workers that sleep are woken at most this often while there is more to update, which takes as long as some chunks do.
+constexpr std::chrono::microseconds kBetweenWakes{200};
 
 std::uint64_t ranks_below(std::uint32_t rank) { return rank >= 64 ? ~std::uint64_t{0} : bit(rank) - 1; }
 
@@ -46,10 +50,26 @@ bool JobCore::work() {
   }
   std::vector<std::uint32_t> ready;
   ready.swap(ready_);
-  for (const std::uint32_t chunk : ready) {
-    finish(chunk);
+  for (std::size_t index = 0; index < ready.size(); ++index) {
+    finish(ready[index]);
+    // Who waits for a tensor sleeps until its last chunk.
+    const auto key_of = [&](std::size_t of) { return context_.map.chunks[ready[of]].key; };
+    if (index + 1 < ready.size() && key_of(index) != key_of(index + 1) &&
+        std::chrono::steady_clock::now() >= woken_ + kBetweenWakes) {
+      wake_workers();
+    }
   }
   return true;
+}
+
+void JobCore::wake_workers() {
+  for (Peer& peer : peers_) {
+    if (peer.link && !peer.is_lost) {
+      peer.link->queues.sends.wake();
+    }
+  }
+  unwoken_ = false;
+  woken_ = std::chrono::steady_clock::now();
 }
 
 bool JobCore::merge_ahead() {
@@ -294,6 +314,7 @@ void JobCore::give_weights(std::uint32_t chunk, bool changed) {
   const auto bytes = static_cast<std::uint64_t>(each.elements) * sizeof(float);
   const Strided place = Strided::contiguous(static_cast<std::uint64_t>(each.begin) * sizeof(float), bytes);
   const std::uint32_t number = notice(Notice::kGradient, chunk);
+  unwoken_ = true;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (!peer.link || peer.is_lost) {

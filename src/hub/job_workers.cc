@@ -128,6 +128,7 @@ Result<void> Job::connect_worker(Worker& worker, const std::shared_ptr<transport
     const ChunkMap::Load& load = context_.map.loads[context_.hub][core];
     TESSER_ASSIGN_OR_RETURN(auto queues, QueuePair::open(channel, push_queue(static_cast<int>(core)),
                                                          pull_queue(static_cast<int>(core)), push_capacity(load)));
+    queues.sends.wake_on_request();
     worker.links.push_back({end, std::move(queues)});
   }
   worker.end = std::move(end);
