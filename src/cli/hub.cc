@@ -67,7 +67,7 @@ Result<std::int64_t> limit_of(const std::string& text, const char* option) {
 }
 
 Result<int> serve(Options options) {
-  const auto& stopped = stop_on_signal();
+  const auto& stopped = stop_on_signal("ending all jobs");
   TESSER_ASSIGN_OR_RETURN(const std::int64_t memory, limit_of(options.job_memory, "--job-memory"));
   TESSER_ASSIGN_OR_RETURN(const std::int64_t bandwidth, limit_of(options.job_bandwidth, "--job-bandwidth"));
   options.hub.job_memory = static_cast<std::uint64_t>(memory);

@@ -95,7 +95,7 @@ Result<runtime::TrainEnd> train(const Arguments& arguments, runtime::TrainReport
 }
 
 Result<int> run_train(const Arguments& arguments) {
-  const std::atomic<bool>& stop = stop_on_signal();
+  const std::atomic<bool>& stop = stop_on_signal("stopping after this step");
   const ReportStyle style = arguments.json                 ? ReportStyle::kJson
                             : ::isatty(STDOUT_FILENO) == 1 ? ReportStyle::kProgressBar
                                                            : ReportStyle::kLines;
