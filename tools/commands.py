@@ -17,7 +17,8 @@ HELP = """\
       --sanitize            also run the C++ tests under ThreadSanitizer
       --faults              only random schedules of killed, stopped and paused processes: 100 of the transport on each
                             path, 50 of training runs
-      --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour)
+      --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour), and a
+                            dozen models on as many processes
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++, cut over two workers, and in PyTorch, side by side; names: mnist
                         (default), shakespeare

@@ -1,4 +1,5 @@
-"""./x test --rdma: the transport's suites over real verbs, inside a guest whose kernel has a software RDMA adapter.
+"""./x test --rdma: the transport's suites and a training of two workers over real verbs, inside a guest whose kernel
+has a software RDMA adapter.
 
 tests/clusters/rxe-vm.sh boots the guest in an emulated processor, so all of it is slow; the tests choose small sizes
 there (TESSER_SMALL_TESTS).
@@ -13,13 +14,15 @@ import sys
 from pathlib import Path
 
 from tools import build, environment, totals
-from tools.console import ROOT, Failure, environment_with, heading
+from tools.console import ROOT, Failure, environment_with, heading, succeeds
 from tools.totals import Totals
 
 PACKAGES = ROOT / "tools" / "debian-packages-rdma.txt"
 GUEST = ROOT / "tests" / "clusters" / "rxe-vm.sh"
 SUITE_SECONDS = 900
-GUEST_SECONDS = 2 * SUITE_SECONDS + 120
+TRAINING_SECONDS = 600  # most of which goes to loading PyTorch's libraries
+GUEST_SECONDS = 2 * SUITE_SECONDS + TRAINING_SECONDS + 120
+TRAINING = "training over verbs"
 # Names of test cases end in their back end.
 SUITES = {"rc": "*/Rc:RegistrationFaults.*", "ud": "*/Ud"}
 # What the guest or rxe-vm.sh ends with when the suites did not even start.
@@ -39,10 +42,11 @@ def rdma_tests() -> Totals:
         return skipped(str(failure))
     if not shutil.which("qemu-system-x86_64"):
         return skipped("qemu-system-x86_64 is not installed")
-    build.build("release", ["transport_test"])
+    build.build("release", ["transport_test", "tesser"])
     work = ROOT / "build" / "rdma"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
+    outside("prepare", work)
     script = work / "suites.sh"
     script.write_text(guest_script(work))
     heading("booting a guest with a software RDMA adapter, in an emulated processor: this takes minutes")
@@ -57,7 +61,16 @@ def rdma_tests() -> Totals:
         ended = work / f"{suite}.status"
         exit_code = int(ended.read_text()) if ended.is_file() else None
         result.add(totals.of_google_test(f"transport over {suite}", work / f"{suite}.json", exit_code))
+    ended = work / "training.status"
+    trained = ended.is_file() and int(ended.read_text()) == 0
+    result.count(TRAINING, trained and outside("compare", work))
     return result
+
+
+def outside(what: str, work: Path) -> bool:
+    """The part of the training that needs no guest (tests/python/distributed/verbs.py)."""
+    variables = {"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"}
+    return succeeds([environment.PYTHON, "-m", "tests.python.distributed.verbs", what, work], variables)
 
 
 def guest_script(work: Path) -> str:
@@ -69,6 +82,11 @@ def guest_script(work: Path) -> str:
             f"GTEST_OUTPUT=json:{suite}.json timeout {SUITE_SECONDS} {program} --gtest_filter='{pattern}'",
             f"echo $? > {suite}.status",
         ]
+    lines += [
+        f"echo '==> {TRAINING}'",
+        f"timeout {TRAINING_SECONDS} sh training.sh",
+        "echo $? > training.status",
+    ]
     return "\n".join([*lines, "exit 0", ""])
 
 
@@ -77,4 +95,6 @@ def skipped(reason: str) -> Totals:
     for suite in SUITES:
         print(f"skipped: transport over {suite}: {reason}")
         result.skipped += 1
+    print(f"skipped: {TRAINING}: {reason}")
+    result.skipped += 1
     return result

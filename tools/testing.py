@@ -91,8 +91,9 @@ def worker_fault_campaign(folder: str) -> Totals:
 
 
 def plan_campaign() -> Totals:
-    tests = ROOT / "tests" / "python" / "plan" / "test_lowered.py"
-    return run_pytest("plans", [tests], {"TESSER_ALL_PLANS": "1"}, PLAN_SECONDS)
+    """In one process by the reference interpreter, and a dozen models in processes."""
+    tests = [ROOT / "tests" / "python" / folder for folder in ("plan/test_lowered.py", "distributed/test_equality.py")]
+    return run_pytest("plans", tests, {"TESSER_ALL_PLANS": "1"}, PLAN_SECONDS)
 
 
 def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:

@@ -184,8 +184,7 @@ void add_train(CLI::App& app, Action& action) {
                       "Where the coordinator listens for workers: HOST:PORT (127.0.0.1, or what leads to the hosts)");
   command
       ->add_option("--run-directory", distributed.run_directory,
-                   "Directory for the workers' programs, which every worker must see; removed at the end")
-      ->needs(external);
+                   "Directory for the workers' logs and what they write for --trace; removed at the end");
   command->add_option("--threads", options.threads, "Threads to compute with, of each worker (0: all processors)")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

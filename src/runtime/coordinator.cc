@@ -69,6 +69,7 @@ class Coordinator {
   Result<void> check_joined();
   void report_start();
   void remove_mark();
+  Result<void> check_traces() const;
   void allow_steps();
   Result<void> report_steps(std::int64_t until = std::numeric_limits<std::int64_t>::max());
   Result<void> complete_checkpoints();
@@ -366,6 +367,20 @@ void Coordinator::remove_mark() {
   }
 }
 
+// Every worker has made its file by now.
+Result<void> Coordinator::check_traces() const {
+  for (int worker = 0; distributed_.trace && worker < workers_; ++worker) {
+    std::error_code error;
+    if (!std::filesystem::exists(trace_file(static_cast<std::size_t>(worker)), error)) {
+      return invalid_input(
+          fmt::format("{} writes its part of the trace where the coordinator does not see it; give a "
+                      "--run-directory that all machines share",
+                      table_->name_of(worker)));
+    }
+  }
+  return {};
+}
+
 void Coordinator::report_start() {
   remove_mark();
   TrainStart start = training_start(options_, *run_);
@@ -486,6 +501,7 @@ Result<void> Coordinator::lead() {
     }
     TESSER_RETURN_IF_ERROR(check_workers());
     if (!started_ && table_->all_prepared()) {
+      TESSER_RETURN_IF_ERROR(check_traces());
       report_start();
     }
     if (started_) {

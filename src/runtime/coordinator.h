@@ -24,7 +24,7 @@ struct DistributedOptions {
   std::vector<std::string> launcher{"ssh", "-o", "BatchMode=yes"};  // starts a command on a host
   std::string remote_program;                                       // path of tesser on the hosts; empty: as here
   bool network = false;  // tensors travel by RDMA or TCP even between workers on one machine
-  // For the lowered programs and, for evaluation, the state; workers read and write it. A temporary one if not given.
+  // For logs, and for traces, which workers write there. A temporary one if not given.
   std::optional<std::filesystem::path> run_directory;
   std::optional<std::filesystem::path> trace;  // file for what each worker did in the last steps (Chrome's format)
 };

@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "graph/read.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/checksum.h"
@@ -170,7 +171,8 @@ Result<void> Worker::check_inputs() {
                     "one directory, which all machines must share",
                     task_.checkpoint, machine_name()));
   }
-  return {};
+  // The coordinator looks whether it is there before the first step.
+  return task_.trace.empty() ? Result<void>() : write_file_atomically(task_.trace, "");
 }
 
 Result<void> Worker::join() {

@@ -121,8 +121,9 @@ def test_copies_that_differ_are_refused(machines: list[str], samples: Path, tmp_
     hidden = tmp_path / "other"
     shutil.copytree(samples / "check", hidden)
     for place, message in (
-        (samples / "train", f"{samples / 'train'}: is another one on"),
-        (tmp_path / "checkpoints", f"{tmp_path / 'checkpoints'}: "),
+        (samples / "train", f"failed: {samples / 'train'}: is another one on"),
+        (tmp_path / "checkpoints", f"failed: {tmp_path / 'checkpoints'}: "),
+        (tmp_path / "run", "writes its part of the trace where the coordinator does not see it"),
     ):
         place.mkdir(exist_ok=True)
         launcher.write_text(
@@ -132,10 +133,11 @@ def test_copies_that_differ_are_refused(machines: list[str], samples: Path, tmp_
         launcher.chmod(0o755)
         run = finish(
             lead(machines, samples, "--steps", 4, "--hosts", ",".join(machines), "--checkpoint",
-                 tmp_path / "checkpoints", launcher=launcher)
+                 tmp_path / "checkpoints", "--trace", tmp_path / "trace", "--run-directory", tmp_path / "run",
+                 launcher=launcher)
         )  # fmt: skip
         assert run.code == 2, run.errors
-        assert f"on {machines[1]}) failed: {message}" in run.errors
+        assert f"on {machines[1]}) {message}" in run.errors
         assert list((tmp_path / "checkpoints").glob(".*")) == []
 
 
@@ -206,7 +208,9 @@ def test_over_ssh(ssh: str, samples: Path) -> None:
     assert run.code == 0, run.errors
     one = train(samples / "classifier.tesser", samples / "train", "--seed", 3, "--steps", 5)
     assert run.losses == pytest.approx(one.losses, rel=1e-5)
-    refused = train(samples / "classifier.tesser", samples / "train", *words, "--launcher", ssh.replace("ssh -p ", "ssh -p 1 -p "))
+    refused = train(
+        samples / "classifier.tesser", samples / "train", *words, "--launcher", ssh.replace("ssh -p ", "ssh -p 1 -p ")
+    )
     assert refused.code == 1
-    assert "worker 0 (on localhost) ended with exit code 255" in refused.errors
+    assert "(on localhost) ended with exit code 255" in refused.errors
     assert "Connection refused" in refused.errors
