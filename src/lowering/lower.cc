@@ -38,33 +38,41 @@ std::string places_text(const Region& region) {
   return text.empty() ? "all" : text;
 }
 
-// Four-dimensional values that kernels for images keep with channels innermost: what goes into and comes out of them,
-// also through elementwise operators. Weights are moved as they are numbered.
-std::vector<bool> image_values(const graph::Program& program) {
+// Values that do not lie row-major. Four-dimensional ones that kernels for images keep with channels innermost: what
+// goes into and comes out of them, also through elementwise operators; weights are moved as they are numbered. And
+// matrices that are transposed views.
+std::vector<bool> permuted_values(const graph::Program& program) {
   const auto is_image_operator = [](std::string_view op) {
     const std::string_view name = graph::base_name(op);
     return name.starts_with("aten::convolution") || name.find("batch_norm") != std::string_view::npos ||
            name.find("pool2d") != std::string_view::npos || name.find("upsample") != std::string_view::npos;
   };
-  std::vector<bool> images(program.values.size(), false);
+  std::vector<bool> permuted(program.values.size(), false);
   const auto mark = [&](ValueId id) {
     if (id != kNone && program.value(id).shape.size() == 4 && !program.value(id).is_state()) {
-      images[static_cast<std::size_t>(id)] = true;
+      permuted[static_cast<std::size_t>(id)] = true;
     }
+  };
+  const auto is_permuted_image = [&](ValueId id) {
+    return permuted[static_cast<std::size_t>(id)] && program.value(id).shape.size() == 4;
   };
   for (const graph::Node& node : program.nodes) {
     const std::vector<ValueId> operands = graph::values_read(node);
-    const bool follows =
-        graph::operator_class(node.op) == graph::OperatorClass::kElementwise &&
-        std::any_of(operands.begin(), operands.end(), [&](ValueId id) { return images[static_cast<std::size_t>(id)]; });
+    const bool follows = graph::operator_class(node.op) == graph::OperatorClass::kElementwise &&
+                         std::any_of(operands.begin(), operands.end(), is_permuted_image);
     if (is_image_operator(node.op)) {
       std::for_each(operands.begin(), operands.end(), mark);
     }
     if (is_image_operator(node.op) || follows) {
       std::for_each(node.outputs.begin(), node.outputs.end(), mark);
     }
+    const bool transposes = node.op == "aten::t" || node.op == "aten::transpose.int";
+    if (transposes && program.value(operands[0]).shape.size() == 2 &&
+        !permuted[static_cast<std::size_t>(operands[0])]) {
+      permuted[static_cast<std::size_t>(node.outputs[0])] = true;
+    }
   }
-  return images;
+  return permuted;
 }
 
 std::vector<std::int64_t> begin_in(const Region& inner, const Region& outer) {
@@ -112,7 +120,7 @@ class Lowerer {
         owned_(program.values.size()),
         at_rest_(program.values.size()),
         used_(partition::values_in_use(program)),
-        images_(image_values(program)),
+        permuted_(permuted_values(program)),
         ready_(program.values.size(), -1) {
     for (int worker = 0; worker < distances_.workers(); ++worker) {
       builders_.emplace_back(program);
@@ -228,7 +236,7 @@ class Lowerer {
     }
     WorkerBuilder& builder = builders_[worker];
     const DType dtype = value(of).dtype;
-    const bool channels_last = images_[static_cast<std::size_t>(of)];
+    const bool permuted = permuted_[static_cast<std::size_t>(of)];
     const Shape shape = tdl::shape_of(region);
     std::vector<std::int64_t> from;
     std::vector<std::int64_t> transfers;
@@ -259,13 +267,12 @@ class Lowerer {
       const std::string what = name + " to " + std::to_string(worker);
       sender.add_node(
           send, "tesser::send", "send " + what,
-          {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size, channels_last},
-          {});
+          {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size, permuted}, {});
       sender.add_node({receive.node, Stage::kSent}, "tesser::sent", "sent " + what,
                       {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer}, {});
     }
     const LocalId buffer = builder.add_value(name + "/open", dtype, shape);
-    builder.add_node(open, "tesser::open", "open " + name, {from, transfers, begins, sizes, channels_last}, {buffer});
+    builder.add_node(open, "tesser::open", "open " + name, {from, transfers, begins, sizes, permuted}, {buffer});
     const LocalId received = builder.add_value(name, dtype, shape);
     const Argument own_argument = own.empty() ? Argument(std::vector<std::int64_t>{}) : Argument(own);
     builder.add_node(receive, "tesser::receive", "receive " + name,
@@ -510,7 +517,7 @@ class Lowerer {
   std::vector<std::vector<Region>> owned_;              // by value, by worker; filled when first asked for
   std::vector<std::vector<Held>> at_rest_;              // by value, by worker
   std::vector<bool> used_;                              // by value: what nobody reads is not brought to its owners
-  std::vector<bool> images_;                            // by value: moved with channels innermost
+  std::vector<bool> permuted_;                          // by value: moved so
   std::vector<NodeId> ready_;                           // by value: the node after which it is at rest
   std::map<std::tuple<std::size_t, ValueId, std::string, graph::Phase>, Fetched> fetched_;
   std::int64_t next_transfer_ = 0;

@@ -25,13 +25,13 @@ struct Runs {
   std::vector<Axis> axes;
 };
 
-// Strides in elements, by dimension, of a dense tensor: row-major, or for four dimensions with channels innermost.
-std::vector<std::int64_t> dense_strides(const Shape& shape, bool channels_last);
+// Strides in elements, by dimension, of a dense tensor: row-major, or permuted (docs/formats/lowered.md): of four
+// dimensions the second, of two the first is innermost.
+std::vector<std::int64_t> dense_strides(const Shape& shape, bool permuted);
 
-// The rectangle [begin, begin + size) of a tensor with these strides, in row-major order of its elements or with
-// channels innermost; as few runs as possible.
-Runs runs_of(DType dtype, std::span<const std::int64_t> strides, const Shape& begin, const Shape& size,
-             bool channels_last);
+// The rectangle [begin, begin + size) of a tensor with these strides, in row-major order of its elements or
+// permuted; as few runs as possible.
+Runs runs_of(DType dtype, std::span<const std::int64_t> strides, const Shape& begin, const Shape& size, bool permuted);
 
 // Time and bytes of one worker's exchange in the steps since it was last asked.
 struct ExchangeReport {

@@ -47,11 +47,11 @@ Result<Kernel> bind_open(const Program& program, const Node& node, Exchange& exc
   const Shape transfers = arguments.sizes();
   arguments.sizes();
   arguments.sizes();
-  const bool channels_last = arguments.flag();
+  const bool permuted = arguments.flag();
   TESSER_RETURN_IF_ERROR(arguments.check(1));
   const ValueId output = node.outputs[0];
   const graph::Value& value = program.value(output);
-  const std::vector<std::int64_t> strides = dense_strides(value.shape, channels_last);
+  const std::vector<std::int64_t> strides = dense_strides(value.shape, permuted);
   const Shape shape = value.shape;
   const at::TensorOptions type(scalar_type(value.dtype));
   return Kernel([=, &exchange](Registers& registers) {
@@ -101,14 +101,14 @@ Result<Kernel> bind_send(const Program& program, const Node& node, Movement& mov
   const std::int64_t transfer = arguments.integer();
   const Shape begin = arguments.sizes();
   const Shape size = arguments.sizes();
-  const bool channels_last = arguments.flag();
+  const bool permuted = arguments.flag();
   TESSER_RETURN_IF_ERROR(arguments.check(0));
   const DType dtype = program.value(source).dtype;
   return Kernel([=, &movement](Registers& registers) {
     Exchange& exchange = *movement.exchange;
     const at::Tensor tensor = read(registers, source);
     const auto bytes_of = [](const at::Tensor& of) { return static_cast<const std::byte*>(of.const_data_ptr()); };
-    const Runs runs = runs_of(dtype, tensor.strides(), begin, size, channels_last);
+    const Runs runs = runs_of(dtype, tensor.strides(), begin, size, permuted);
     std::uint64_t count = 1;
     for (const Runs::Axis& axis : runs.axes) count *= axis.count;
     if (runs.run_bytes >= kShortestRun || count < kFewestShortRuns) {
@@ -116,10 +116,10 @@ Result<Kernel> bind_send(const Program& program, const Node& node, Movement& mov
       return;
     }
     at::Tensor& copy = movement.staged[transfer];
-    copy = at::empty_strided(size, dense_strides(size, channels_last), tensor.options());
+    copy = at::empty_strided(size, dense_strides(size, permuted), tensor.options());
     copy.copy_(rectangle(tensor, begin, size));
     const Shape origin(size.size(), 0);
-    check(exchange.send(transfer, bytes_of(copy), runs_of(dtype, copy.strides(), origin, size, channels_last)));
+    check(exchange.send(transfer, bytes_of(copy), runs_of(dtype, copy.strides(), origin, size, permuted)));
   });
 }
 

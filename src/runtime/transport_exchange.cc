@@ -122,8 +122,8 @@ Result<void> TransportExchange::make_receivers(const graph::Program& program, co
   const graph::Value& value = program.value(buffer);
   const Shape& from = integers(node, 0);
   const Shape& transfers = integers(node, 1);
-  const bool channels_last = flag(node, 4);
-  const std::vector<std::int64_t> strides = dense_strides(value.shape, channels_last);
+  const bool permuted = flag(node, 4);
+  const std::vector<std::int64_t> strides = dense_strides(value.shape, permuted);
   const auto rank = static_cast<std::ptrdiff_t>(value.shape.size());
   for (std::size_t index = 0; index < transfers.size(); ++index) {
     const auto part = [&](const Shape& flat) {
@@ -131,7 +131,7 @@ Result<void> TransportExchange::make_receivers(const graph::Program& program, co
       return Shape(begin, begin + rank);
     };
     const Shape size = part(integers(node, 3));
-    const Runs runs = runs_of(value.dtype, strides, part(integers(node, 2)), size, channels_last);
+    const Runs runs = runs_of(value.dtype, strides, part(integers(node, 2)), size, permuted);
     TESSER_ASSIGN_OR_RETURN(
         transport::StaticReceiver receiver,
         to_result(transport::StaticReceiver::open(channels_[static_cast<std::size_t>(from[index])],

@@ -110,6 +110,29 @@ Program large_gradient() {
       R"({"role":"loss","value":"%loss"})"));
 }
 
+TEST(Lower, TransposedViewsTravelAsTheyLie) {
+  const Program program = large_gradient();
+  const std::vector<tdl::NodeSemantics> semantics = partition::semantics_of(program);
+  for (const bool view_is_cut : {true, false}) {  // the view's parts are moved, or those of what it shows
+    Plan plan = partition::replicated_plan(program, {2});
+    plan.layouts[static_cast<std::size_t>(program.find("x"))][0].axis = 0;
+    for (const tdl::Strategy& strategy : semantics[0].strategies()) {
+      if (view_is_cut && semantics[0].variables()[static_cast<std::size_t>(strategy.variable)].extent == 8) {
+        plan.nodes[0][0].axis = strategy.variable;
+      }
+    }
+    for (const Program& worker : lowered(program, plan).workers) {
+      const auto is = [&](const std::string& op) {
+        return std::find_if(worker.nodes.begin(), worker.nodes.end(), [&](const Node& node) { return node.op == op; });
+      };
+      ASSERT_NE(is("tesser::send"), worker.nodes.end());
+      ASSERT_NE(is("tesser::open"), worker.nodes.end());
+      EXPECT_EQ(std::get<bool>(is("tesser::send")->args[5]), view_is_cut);
+      EXPECT_EQ(std::get<bool>(is("tesser::open")->args[4]), view_is_cut);
+    }
+  }
+}
+
 TEST(Lower, OwnersOfALargeSumAddAShareEach) {
   const Program program = large_gradient();
   const std::vector<tdl::NodeSemantics> semantics = partition::semantics_of(program);
@@ -212,7 +235,7 @@ TEST(Lower, AWorkerWithoutAPartHasNoneOfItsNodes) {
   EXPECT_EQ(count(last, "aten::mm"), 0);
   EXPECT_EQ(operands(last, node_of(last, "reduce dw/share")).size(), 8u);
   EXPECT_EQ(count(last, "tesser::send"), 9);  // its share of that sum, to all others
-  EXPECT_NE(last.loss, graph::kNone);  // every worker reports it
+  EXPECT_NE(last.loss, graph::kNone);         // every worker reports it
 }
 
 TEST(Lower, InputsSayWhichPartTheyAre) {
