@@ -83,6 +83,8 @@ int tesser_hub_join(const char* options, tesser_hub_client** client) {
 
 void tesser_hub_close(tesser_hub_client* client) { delete client; }
 
+void tesser_hub_abandon(tesser_hub_client* client) { client->client->abandon(); }
+
 void* tesser_hub_gradient(tesser_hub_client* client, int64_t key) { return client->client->gradient(key).data(); }
 
 float* tesser_hub_weights(tesser_hub_client* client, int64_t key) { return client->client->weights(key).data(); }

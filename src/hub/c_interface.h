@@ -20,7 +20,10 @@ const char* tesser_hub_error(void);
 /* {"hubs": [URL...], "token": "", "job": "", "nonce": "", "rank": 0, "patience_seconds": 60.0, "network": false,
  *  "settings": {as hub/job_settings.h writes them}} */
 int tesser_hub_join(const char* options, tesser_hub_client** client);
+/* Leaves, unless it has left or was abandoned. */
 void tesser_hub_close(tesser_hub_client* client);
+/* The other workers shall take it for lost; tesser_hub_close still frees it. */
+void tesser_hub_abandon(tesser_hub_client* client);
 
 /* Elements of the wire's type; lives as long as the client. */
 void* tesser_hub_gradient(tesser_hub_client* client, int64_t key);

@@ -37,7 +37,7 @@ class Client:
     gradient must not change from its push until its weights are there. Pushes and commits belong to one thread at a
     time, waits to one, which may be another. Failures are HubError, and final; wrong input is HubInputError.
 
-    As a context manager it leaves at the end, unless there was an exception: then the others take it for lost.
+    As a context manager it leaves at the end; after an exception the others take it for lost.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class Client:
     def __exit__(self, kind: type | None, *rest: object) -> None:
         if kind is None:
             self.leave()
+        else:
+            self.abandon()
 
     def gradient(self, key: int) -> torch.Tensor:
         """Where the key's gradient goes: flat, of the settings' gradient_dtype, zeros at first."""
@@ -189,6 +191,10 @@ class Client:
     def leave(self) -> None:
         """This worker is done. Without it the end of the process is a loss."""
         check(self._library.tesser_hub_leave(self._pointer))
+
+    def abandon(self) -> None:
+        """The others shall take this worker for lost, as soon as nothing shows its memory any more."""
+        self._library.tesser_hub_abandon(self._pointer)
 
     def _check_size(self, key: int, values: torch.Tensor) -> None:
         which = self.settings.keys[key]

@@ -19,6 +19,7 @@ FUNCTIONS = {
     "tesser_hub_error": (c_char_p, []),
     "tesser_hub_join": (c_int, [c_char_p, POINTER(c_void_p)]),
     "tesser_hub_close": (None, [c_void_p]),
+    "tesser_hub_abandon": (None, [c_void_p]),
     "tesser_hub_gradient": (c_void_p, [c_void_p, c_int64]),
     "tesser_hub_weights": (c_void_p, [c_void_p, c_int64]),
     "tesser_hub_set_initial": (None, [c_void_p, c_int64, c_void_p, c_int64]),
