@@ -72,7 +72,8 @@ class PeopleReporter : public runtime::TrainReporter {
     line(fmt::format("steps {} to {}, seed {}, predicted peak memory {}", start.step + 1, start.until_step, start.seed,
                      bytes_text(start.predicted_peak_bytes)));
     if (start.workers > 1) {
-      line(fmt::format("{} workers, over {}", start.workers, fmt::join(start.paths, ", ")));
+      const std::string replicas = start.replicas > 1 ? fmt::format("{} replicas, ", start.replicas) : "";
+      line(fmt::format("{}{} workers, over {}", replicas, start.workers, fmt::join(start.paths, ", ")));
     }
     if (start.resumed_from) {
       line(fmt::format("resumed from {} after step {}", start.resumed_from->string(), start.step));
@@ -115,12 +116,14 @@ class PeopleReporter : public runtime::TrainReporter {
     if (end.workers.empty()) {
       return;
     }
-    line(fmt::format("{:>6}  {:>9}  {:>9}  {:>9}  {:>10}  {:>11}  {:>11}  {}", "worker", "computing", "waiting",
+    const bool has_replicas = end.workers.back().replica > 0;
+    line(fmt::format("{}{:>6}  {:>9}  {:>9}  {:>9}  {:>10}  {:>11}  {:>11}  {}",
+                     has_replicas ? fmt::format("{:>7}  ", "replica") : "", "worker", "computing", "waiting",
                      "transfers", "sent", "foreseen", "peak memory", "host"));
-    for (std::size_t worker = 0; worker < end.workers.size(); ++worker) {
-      const runtime::WorkerSummary& each = end.workers[worker];
-      line(fmt::format("{:>6}  {:>7.2f} s  {:>7.2f} s  {:>7.2f} s  {:>10}  {:>11}  {:>11}  {}", worker,
-                       each.compute_seconds, each.waiting_seconds, each.transfer_seconds, bytes_text(each.sent_bytes),
+    for (const runtime::WorkerSummary& each : end.workers) {
+      line(fmt::format("{}{:>6}  {:>7.2f} s  {:>7.2f} s  {:>7.2f} s  {:>10}  {:>11}  {:>11}  {}",
+                       has_replicas ? fmt::format("{:>7}  ", each.replica) : "", each.worker, each.compute_seconds,
+                       each.waiting_seconds, each.transfer_seconds, bytes_text(each.sent_bytes),
                        bytes_text(each.predicted_peak_bytes), bytes_text(each.peak_bytes), each.host));
     }
   }
@@ -258,11 +261,13 @@ std::string workers_json(const std::vector<runtime::WorkerSummary>& workers) {
   std::string text;
   for (const runtime::WorkerSummary& each : workers) {
     text += fmt::format(
-        "{}{{\"host\":{},\"compute_seconds\":{},\"waiting_seconds\":{},\"transfer_seconds\":{},\"sent_bytes\":{},"
+        "{}{{{}\"host\":{},\"compute_seconds\":{},\"waiting_seconds\":{},\"transfer_seconds\":{},\"sent_bytes\":{},"
         "\"predicted_peak_bytes\":{},\"peak_bytes\":{},\"resident_peak_bytes\":{}}}",
-        text.empty() ? "" : ",", json_string(each.host), json_number(each.compute_seconds),
-        json_number(each.waiting_seconds), json_number(each.transfer_seconds), each.sent_bytes,
-        each.predicted_peak_bytes, each.peak_bytes, each.resident_peak_bytes);
+        text.empty() ? "" : ",",
+        workers.back().replica > 0 ? fmt::format("\"replica\":{},\"worker\":{},", each.replica, each.worker) : "",
+        json_string(each.host), json_number(each.compute_seconds), json_number(each.waiting_seconds),
+        json_number(each.transfer_seconds), each.sent_bytes, each.predicted_peak_bytes, each.peak_bytes,
+        each.resident_peak_bytes);
   }
   return workers.empty() ? "" : ",\"workers\":[" + text + "]";
 }
@@ -281,7 +286,9 @@ class JsonReporter : public runtime::TrainReporter {
         json_string(start.program), start.step, start.until_step, start.epoch + 1, start.batches_per_epoch,
         start.batch_size, start.samples, start.left_out, start.seed, start.threads,
         start.resumed_from ? json_string(start.resumed_from->string()) : "null", start.predicted_peak_bytes,
-        start.workers > 1 ? fmt::format(",\"workers\":{},\"paths\":[{}]", start.workers, fmt::join(paths, ",")) : ""));
+        (start.replicas > 1 ? fmt::format(",\"replicas\":{}", start.replicas) : "") +
+            (start.workers > 1 ? fmt::format(",\"workers\":{},\"paths\":[{}]", start.workers, fmt::join(paths, ","))
+                               : "")));
   }
   void stepped(const StepReport& report) override {
     std::string rates;

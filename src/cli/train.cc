@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -28,13 +30,17 @@ Examples:
   tesser train gpt.tesser --data shakespeare --workers 4 --memory 12GiB
   tesser train gpt.tesser --data shakespeare --plan gpt.plan
   tesser train gpt.tesser --data shakespeare --hosts node1,node2
+  tesser train gpt.tesser --data shakespeare --replicas 2 --workers 2
 
 The data directory holds NAME.npy, NAME.safetensors or NAME.bin with NAME.json for each batch value NAME of the
 program (docs/formats/data.md). Ctrl-C finishes the step and writes a checkpoint where --checkpoint was given; the
 exit code is then 1, as of any run that did not reach its end.
 
 With several workers the step is cut as the plan says and each worker, a process of its own, computes its part; the
-numbers are those of one worker but for the order of sums. docs/runtime.md says how workers on other machines join.)";
+numbers are those of one worker but for the order of sums. docs/runtime.md says how workers on other machines join.
+
+With several replicas the program's batch is each replica's: a step takes one batch after the other from the data, one
+for each, and the loss is the mean of theirs. A hub that runs elsewhere is asked with the token in TESSER_HUB_TOKEN.)";
 
 struct Arguments {
   runtime::TrainOptions options;
@@ -49,17 +55,21 @@ struct Arguments {
   bool json = false;
 
   bool is_distributed() const {
-    return workers > 1 || !hosts.empty() || distributed.plan.plan || distributed.external || distributed.trace;
+    return workers > 1 || !hosts.empty() || options.replicas > 1 || distributed.plan.plan || distributed.external ||
+           distributed.trace;
   }
 };
 
 Result<runtime::DistributedOptions> distributed_options(const Arguments& arguments) {
   runtime::DistributedOptions options = arguments.distributed;
   options.plan.workers = options.plan.plan && arguments.workers == 1 ? 0 : arguments.workers;
+  if (const char* token = std::getenv("TESSER_HUB_TOKEN"); token != nullptr && options.hub) {
+    options.hub_token = token;
+  }
   if (!arguments.hosts.empty()) {
     TESSER_ASSIGN_OR_RETURN(options.hosts, runtime::read_hosts(arguments.hosts));
     if (!arguments.workers_given && !options.plan.plan) {
-      options.plan.workers = static_cast<int>(options.hosts.size());
+      options.plan.workers = std::max(1, static_cast<int>(std::ssize(options.hosts) / arguments.options.replicas));
     }
     std::istringstream words(arguments.launcher);
     options.launcher.assign(std::istream_iterator<std::string>(words), {});
@@ -148,6 +158,17 @@ void add_train(CLI::App& app, Action& action) {
   runtime::DistributedOptions& distributed = arguments->distributed;
   auto* workers = command->add_option("-w,--workers", arguments->workers, "Workers that compute a part of each step");
   workers->capture_default_str()->check(CLI::Range(1, 1 << 16));
+  auto* replicas = command
+                       ->add_option("--replicas", options.replicas,
+                                    "Copies of the program that take a batch each and average their gradients in a "
+                                    "parameter hub; --workers are those of each")
+                       ->capture_default_str()
+                       ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--hub", distributed.hub,
+                   "Hub where the replicas meet, as tesser hub serve prints it: http://HOST:PORT (else one in this "
+                   "process)")
+      ->needs(replicas);
   auto* plan = command->add_option("--plan", distributed.plan.plan, "How the step is cut, as tesser plan writes it");
   std::vector<std::string> presets;
   for (const partition::Preset preset : partition::presets()) {

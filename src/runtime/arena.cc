@@ -1,8 +1,10 @@
 #include "runtime/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -19,6 +21,13 @@ Result<Arena> Arena::reserve(std::size_t capacity) {
   // others.
   madvise(base, capacity, MADV_HUGEPAGE);
   return Arena(static_cast<std::byte*>(base), capacity);
+}
+
+void Arena::give_back(std::byte* begin, std::size_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto from = (reinterpret_cast<std::uintptr_t>(begin) + page - 1) / page * page;
+  const auto until = (reinterpret_cast<std::uintptr_t>(begin) + bytes) / page * page;
+  if (from < until) madvise(reinterpret_cast<void*>(from), until - from, MADV_DONTNEED);
 }
 
 Arena::Arena(Arena&& other) noexcept

@@ -24,6 +24,8 @@ class Arena {
 
   std::byte* base() const { return base_; }
   std::size_t capacity() const { return capacity_; }
+  // Gives the whole pages in there back to the system; their content is lost and reads as zeros. Others stay.
+  static void give_back(std::byte* begin, std::size_t bytes);
   bool contains(const void* address) const {
     const auto* byte = static_cast<const std::byte*>(address);
     return byte >= base_ && byte < base_ + capacity_;

@@ -142,9 +142,19 @@ std::string operator_text(const OperatorTotal& total) {
 
 }  // namespace
 
+std::string worker_name(const WorkerTask& task, int worker) {
+  return task.replicas > 1 ? fmt::format("replica {}, worker {}", worker / task.workers, worker % task.workers)
+                           : fmt::format("worker {}", worker);
+}
+
 std::string to_json(const WorkerTask& task) {
   return JsonMembers()
       .add("workers", task.workers)
+      .add("replicas", task.replicas)
+      .add("hub", task.hub)
+      .add("hub_job", task.hub_job)
+      .add("hub_token", task.hub_token)
+      .add("hub_nonce", task.hub_nonce)
       .add("program", task.program)
       .add("program_checksum", task.program_checksum)
       .add("state_bytes", task.state_bytes)
@@ -184,6 +194,11 @@ std::string to_json(const WorkerTask& task) {
 Result<WorkerTask> read_task(const std::string& text) {
   return read_json_object<WorkerTask>(text, "task", [](JsonReader& reader, WorkerTask& task) {
     task.workers = small_integer(reader, "workers");
+    task.replicas = small_integer(reader, "replicas");
+    task.hub = reader.string("hub");
+    task.hub_job = reader.string("hub_job");
+    task.hub_token = reader.string("hub_token");
+    task.hub_nonce = reader.string("hub_nonce");
     task.program = reader.string("program");
     task.program_checksum = reader.string("program_checksum");
     task.state_bytes = reader.integer("state_bytes", 0);

@@ -22,7 +22,12 @@ struct ShardTask {
 
 // The coordinator's answer to /task. Paths are absolute and the same on every machine.
 struct WorkerTask {
-  int workers = 1;
+  int workers = 1;      // of each replica; worker number w of the run is worker w % workers of replica w / workers
+  int replicas = 1;     // several meet in a hub, those workers of all replicas that have the same part in one job
+  std::string hub;      // http://HOST:PORT
+  std::string hub_job;  // beginning of the jobs' names
+  std::string hub_token;
+  std::string hub_nonce;
   std::string program;  // NAME.tesser
   // What the coordinator's copies of program and data say of themselves, as machines may have copies of their own.
   std::string program_checksum;
@@ -139,6 +144,9 @@ struct ReportAnswer {
   bool final = false;           // and then ends
   bool abort = false;           // the run is over; the worker ends at once
 };
+
+// For people, of a worker by its number in the run: "worker 2"; of one of several replicas "replica 1, worker 0".
+std::string worker_name(const WorkerTask& task, int worker);
 
 std::string to_json(const WorkerTask& task);
 std::string to_json(const WorkerPrograms& programs);

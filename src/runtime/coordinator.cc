@@ -19,10 +19,12 @@
 #include "base/json.h"
 #include "control/control_http.h"
 #include "graph/write.h"
+#include "hub/hub.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/distributed_checkpoint.h"
 #include "runtime/evaluate.h"
 #include "runtime/hosts.h"
+#include "runtime/passes/push_gradients.h"
 #include "runtime/run_directory.h"
 #include "runtime/training_run.h"
 #include "runtime/worker_process.h"
@@ -44,6 +46,7 @@ constexpr std::int64_t kFewestStepsAhead = 2;
 constexpr std::int64_t kMostStepsAhead = 1000;
 constexpr int kLogLines = 8;
 constexpr std::int64_t kTracedSteps = 10;
+constexpr std::size_t kJobNameDigits = 8;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -61,6 +64,9 @@ class Coordinator {
   Result<void> prepare_lock();
   Result<void> prepare_workers();
   WorkerTask task() const;
+  Result<ChosenPlan> choose_plan() const;
+  Result<void> check_replicas(const std::vector<graph::Program>& parts) const;
+  Result<void> prepare_hub();
   Result<void> start_workers();
   Result<void> listen();
   Result<void> start_remote_workers();
@@ -95,7 +101,10 @@ class Coordinator {
   std::optional<graph::Program> forward_;  // what is evaluated
   std::optional<RunDirectory> directory_;
   std::optional<Path> mark_;  // a file in the checkpoint directory, until all workers have seen it
-  int workers_ = 0;
+  int parts_ = 0;             // workers of each replica
+  int workers_ = 0;           // of all
+  std::string hub_url_;
+  std::unique_ptr<hub::Hub> hub_;  // of replicas; null where another is used. Outlives the workers
   SharedState shared_;
   std::optional<ShardCollection> shards_;
   std::optional<WorkerTable> table_;  // before the server, which uses it
@@ -120,6 +129,11 @@ class Coordinator {
 };
 
 Result<void> Coordinator::prepare() {
+  const char* given = std::getenv(control::kRunTokenVariable);
+  token_ = given != nullptr && *given != '\0' ? given : control::make_run_token();
+  if (token_.empty()) {
+    return failed("the system gives no random numbers for the token of the run");
+  }
   TESSER_ASSIGN_OR_RETURN(run_, open_run(options_));
   TESSER_RETURN_IF_ERROR(prepare_evaluation());
   TESSER_RETURN_IF_ERROR(open_checkpoints(options_, reporter_, *run_));
@@ -163,7 +177,12 @@ Result<void> Coordinator::prepare_lock() {
 WorkerTask Coordinator::task() const {
   const auto absolute = [](const Path& path) { return std::filesystem::absolute(path).lexically_normal().string(); };
   WorkerTask task;
-  task.workers = workers_;
+  task.workers = parts_;
+  task.replicas = static_cast<int>(options_.replicas);
+  if (task.replicas > 1) {
+    task.hub = hub_url_;
+    task.hub_token = hub_ ? token_ : distributed_.hub_token;
+  }
   task.program = absolute(options_.program);
   task.program_checksum = run_->info.program_checksum;
   task.state_bytes = initial_state_bytes(options_.program);
@@ -198,17 +217,46 @@ WorkerTask Coordinator::task() const {
   return task;
 }
 
+Result<ChosenPlan> Coordinator::choose_plan() const {
+  if (options_.replicas > 1 && distributed_.plan.workers == 1 && !distributed_.plan.plan) {
+    ChosenPlan whole;  // nothing to cut: the step as it was captured
+    whole.lowered.workers = {run_->program};
+    if (forward_) {
+      whole.forward.emplace().workers = {*forward_};
+    }
+    return whole;
+  }
+  return lower_for_workers(options_.program, distributed_.plan, forward_ ? &*forward_ : nullptr);
+}
+
 Result<void> Coordinator::prepare_workers() {
-  TESSER_ASSIGN_OR_RETURN(const ChosenPlan chosen,
-                          lower_for_workers(options_.program, distributed_.plan, forward_ ? &*forward_ : nullptr));
-  workers_ = static_cast<int>(chosen.lowered.workers.size());
+  TESSER_ASSIGN_OR_RETURN(const ChosenPlan chosen, choose_plan());
+  parts_ = static_cast<int>(chosen.lowered.workers.size());
+  workers_ = parts_ * static_cast<int>(options_.replicas);
+  TESSER_RETURN_IF_ERROR(check_replicas(chosen.lowered.workers));
+  TESSER_RETURN_IF_ERROR(prepare_hub());
   TESSER_ASSIGN_OR_RETURN(directory_, RunDirectory::make(distributed_.run_directory));
   TESSER_ASSIGN_OR_RETURN(shared_, share_state(state_values(run_->program), chosen.lowered.workers,
                                                CheckpointWriterOptions().largest_shard_bytes));
-  shards_.emplace(shared_.manifest, workers_);
-  std::vector<WorkerTask> tasks(static_cast<std::size_t>(workers_), task());
+  shards_.emplace(shared_.manifest, parts_);
+  WorkerTask first = task();
+  if (first.replicas > 1) {
+    // Jobs of a hub that many runs use have names and nonces of their own.
+    const std::string nonce = control::make_run_token();
+    if (nonce.empty()) {
+      return failed("the system gives no random numbers for the jobs at the hub");
+    }
+    first.hub_nonce = nonce;
+    first.hub_job = fmt::format("{}-{}", run_->program.name, nonce.substr(0, kJobNameDigits));
+  }
+  std::vector<WorkerTask> tasks(static_cast<std::size_t>(workers_), first);
   for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
-    tasks[worker].shards = shared_.shards[worker];
+    if (worker < shared_.shards.size()) {
+      tasks[worker].shards = shared_.shards[worker];
+    } else {  // all replicas have the same state; the first one's is written
+      tasks[worker].checkpoint.clear();
+      tasks[worker].evaluation_data.clear();
+    }
     if (worker < distributed_.hosts.size()) {
       const auto end = distributed_.hosts.begin() + std::min<std::ptrdiff_t>(workers_, std::ssize(distributed_.hosts));
       tasks[worker].sharing = static_cast<int>(std::count(distributed_.hosts.begin(), end, distributed_.hosts[worker]));
@@ -219,10 +267,20 @@ Result<void> Coordinator::prepare_workers() {
   }
   std::vector<WorkerPrograms> programs(tasks.size());
   for (std::size_t worker = 0; worker < tasks.size(); ++worker) {
-    programs[worker].step = graph::program_text(chosen.lowered.workers[worker]);
-    programs[worker].forward = chosen.forward ? graph::program_text(chosen.forward->workers[worker]) : "";
+    programs[worker].step = graph::program_text(chosen.lowered.workers[worker % shared_.shards.size()]);
+    if (chosen.forward && !tasks[worker].evaluation_data.empty()) {
+      programs[worker].forward = graph::program_text(chosen.forward->workers[worker]);
+    }
   }
   table_.emplace(std::move(tasks), std::move(programs));
+  return {};
+}
+
+// Refuses what replicas cannot do before any worker is started.
+Result<void> Coordinator::check_replicas(const std::vector<graph::Program>& parts) const {
+  for (graph::Program part : options_.replicas > 1 ? parts : std::vector<graph::Program>()) {
+    TESSER_RETURN_IF_ERROR(take_updates(part, parts.size() == 1));
+  }
   return {};
 }
 
@@ -278,12 +336,32 @@ Result<void> Coordinator::start_remote_workers() {
   return {};
 }
 
-Result<void> Coordinator::start_workers() {
-  const char* given = std::getenv(control::kRunTokenVariable);
-  token_ = given != nullptr && *given != '\0' ? given : control::make_run_token();
-  if (token_.empty()) {
-    return failed("the system gives no random numbers for the token of the run");
+Result<void> Coordinator::prepare_hub() {
+  if (options_.replicas == 1) {
+    return {};
   }
+  if (distributed_.hub) {
+    hub_url_ = *distributed_.hub;
+    return {};
+  }
+  hub::HubOptions hub_options;
+  hub_options.listen = distributed_.listen.substr(0, distributed_.listen.rfind(':')) + ":0";
+  if (distributed_.listen.empty()) {
+    hub_options.listen = "127.0.0.1:0";
+    if (!distributed_.hosts.empty()) {
+      TESSER_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, addresses_towards(distributed_.hosts));
+      hub_options.listen = addresses.front() + ":0";
+    }
+  }
+  hub_options.token = token_;
+  hub_options.pins = false;  // the workers compute on the same processors
+  hub_options.through_network = distributed_.network;
+  TESSER_ASSIGN_OR_RETURN(hub_, hub::Hub::open(std::move(hub_options)));
+  hub_url_ = hub_->url();
+  return {};
+}
+
+Result<void> Coordinator::start_workers() {
   TESSER_RETURN_IF_ERROR(listen());
   const std::string& url = urls_.front();
   began_ = Clock::now();
@@ -347,10 +425,12 @@ Result<void> Coordinator::check_workers() {
   // The data may be to blame. Not all workers may have reported the last step that was good.
   for (std::int64_t step = reported_; options_.check_nan && started_ && step < std::min(allowed_, reported_ + 2);
        ++step) {
-    const DataPosition position = position_after(*run_, step - run_->info.step);
-    if (const Result<void> checked = check_batch(run_->data, options_.data, run_->info, position); !checked) {
-      return failed(
-          fmt::format("step {} (epoch {}): {}{}", step + 1, position.epoch + 1, checked.error().message, advice()));
+    DataPosition position = position_after(*run_, step - run_->info.step);
+    for (std::int64_t replica = 0; replica < options_.replicas; ++replica, ++position.batch) {
+      if (const Result<void> checked = check_batch(run_->data, options_.data, run_->info, position); !checked) {
+        return failed(
+            fmt::format("step {} (epoch {}): {}{}", step + 1, position.epoch + 1, checked.error().message, advice()));
+      }
     }
   }
   const std::string lines =
@@ -554,9 +634,10 @@ Result<void> Coordinator::write_trace() const {
   const std::vector<WorkerSummary> summaries = table_->summaries();
   for (std::size_t worker = 0; worker < summaries.size(); ++worker) {
     TESSER_ASSIGN_OR_RETURN(const std::string events, read_file(trace_file(worker)));
+    const std::string name = worker_name(task(), static_cast<int>(worker));
     text += fmt::format("{}{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"args\":{{\"name\":{}}}}}{}",
                         worker > 0 ? ",\n" : "", worker,
-                        json_string(fmt::format("worker {} on {}", worker, summaries[worker].host)), events);
+                        json_string(fmt::format("{} on {}", name, summaries[worker].host)), events);
   }
   return write_file_atomically(*distributed_.trace, text + "\n]}\n");
 }
@@ -567,7 +648,7 @@ TrainEnd Coordinator::ending() const {
   end.step = reported_;
   end.seconds = seconds_since(began_);
   end.samples_per_second =
-      step_seconds_ > 0 ? static_cast<double>(end.steps * run_->data.batch_size()) / step_seconds_ : 0;
+      step_seconds_ > 0 ? static_cast<double>(end.steps * run_->data.batch_size() * run_->replicas) / step_seconds_ : 0;
   end.workers = table_->summaries();
   for (const WorkerSummary& worker : end.workers) {
     end.memory.predicted_peak_bytes = std::max(end.memory.predicted_peak_bytes, worker.predicted_peak_bytes);

@@ -16,8 +16,10 @@
 namespace tesser::runtime {
 
 struct DistributedOptions {
-  PlanChoice plan;
-  bool external = false;  // somebody else starts the workers; else this process does, on this machine
+  PlanChoice plan;                 // of each replica
+  std::optional<std::string> hub;  // http://HOST:PORT of a hub for replicas to meet in; else one in this process
+  std::string hub_token;           // of that hub; empty: none
+  bool external = false;           // somebody else starts the workers; else this process does, on this machine
   // Where the coordinator listens for them; empty: 127.0.0.1, or with hosts the address that leads to them.
   std::string listen;
   std::vector<std::string> hosts;  // this process starts the workers there, one at each; empty: on this machine
@@ -29,9 +31,10 @@ struct DistributedOptions {
   std::optional<std::filesystem::path> trace;  // file for what each worker did in the last steps (Chrome's format)
 };
 
-// As train(), on `distributed.plan.workers` workers; TrainOptions::threads are those of each worker (0: the machine's
-// processors shared out). A worker that fails, dies or stops ends the run within 5 seconds with kFailed and its name;
-// complete checkpoints are kept. Call it on the thread that lives as long as the process: local workers end with it.
+// As train(), on `distributed.plan.workers` workers, or with TrainOptions::replicas on as many times that;
+// TrainOptions::threads are those of each worker (0: the machine's processors shared out). A worker that fails, dies or
+// stops ends the run within 5 seconds with kFailed and its name; complete checkpoints are kept. Call it on the thread
+// that lives as long as the process: local workers end with it.
 Result<TrainEnd> train_distributed(const TrainOptions& options, const DistributedOptions& distributed,
                                    TrainReporter& reporter, const std::atomic<bool>& stop);
 

@@ -25,6 +25,7 @@
 #include "graph/verify.h"
 #include "runtime/arena.h"
 #include "runtime/exchange.h"
+#include "runtime/gradient_exchange.h"
 #include "runtime/kernels.h"
 #include "runtime/passes/passes.h"
 #include "runtime/passes/peak_memory.h"
@@ -63,6 +64,8 @@ struct Executor::Impl {
   ExecutorOptions options;
   std::optional<Arena> arena;
   std::int64_t state_bytes = 0;
+  std::int64_t hub_bytes = 0;  // of those, what a hub has in this executor's place
+  std::vector<std::span<std::byte>> placed;
   std::int64_t predicted_peak_bytes = 0;
   std::size_t step_bytes = 0;
   Registers registers;
@@ -91,7 +94,11 @@ struct Executor::Impl {
   Result<void> bind();
   bool is_in_state(const at::Tensor& tensor) const {
     const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
-    return data >= arena->base() && data < arena->base() + state_bytes;
+    const auto holds = [&](const std::span<std::byte>& each) {
+      return data >= each.data() && data < each.data() + each.size();
+    };
+    return (data >= arena->base() && data < arena->base() + state_bytes) ||
+           std::any_of(placed.begin(), placed.end(), holds);
   }
   void run_timed(std::size_t index);
   Result<void> check_finite(NodeId id);
@@ -99,6 +106,7 @@ struct Executor::Impl {
   std::vector<std::int64_t> node_scratch() const;  // bytes, by node; zeros before the first step
   std::string infinity_advice() const;
   Result<at::Tensor> state_tensor(const std::string& name, DType dtype, const Shape& shape) const;
+  at::Tensor& state_tensor(const std::string& name);
 };
 
 Result<void> Executor::Impl::lay_out_state() {
@@ -109,7 +117,12 @@ Result<void> Executor::Impl::lay_out_state() {
     bytes += aligned(std::max<std::int64_t>(program.value(id).bytes(), 1));
   }
   state_bytes = bytes;
-  predicted_peak_bytes = predict_step_memory(compiled).peak_bytes;
+  if (options.gradients != nullptr) {
+    for (const UpdatedParameter& each : options.gradients->updates().parameters) {
+      hub_bytes += static_cast<std::int64_t>(1 + each.state.size()) * aligned(program.value(each.parameter).bytes());
+    }
+  }
+  predicted_peak_bytes = predict_step_memory(compiled).peak_bytes - hub_bytes;
   // Address space is free; what a step turns out to need beyond the prediction must fit all the same.
   const std::int64_t capacity = bytes + 4 * std::max<std::int64_t>(predicted_peak_bytes, 1) + (std::int64_t{4} << 30);
   TESSER_ASSIGN_OR_RETURN(Arena reserved, Arena::reserve(static_cast<std::size_t>(capacity)));
@@ -241,6 +254,10 @@ Result<std::unique_ptr<Executor>> Executor::create(graph::Program program, const
   impl->compiled = prepare(program, options.fuse);
   impl->program = std::move(program);
   impl->movement.exchange = options.exchange;
+  impl->movement.gradients = options.gradients;
+  if (options.gradients != nullptr) {
+    impl->compiled = push_gradients(std::move(impl->compiled), options.gradients->updates());
+  }
   if (options.exchange != nullptr) TESSER_RETURN_IF_ERROR(options.exchange->prepare(impl->compiled));
   for (const ValueId id : impl->program.inputs) impl->inputs.emplace(impl->program.value(id).name, id);
   for (const auto& result : impl->compiled.results) impl->results.emplace(result.name, result.value);
@@ -267,6 +284,29 @@ Result<void> Executor::read_state(const std::string& name, const MutableTensorVi
   const c10::InferenceMode guard;
   at::from_blob(target.data, target.shape, tensor.options()).copy_(tensor);
   return {};
+}
+
+at::Tensor& Executor::Impl::state_tensor(const std::string& name) {
+  const auto found = inputs.find(name);
+  TESSER_CHECK(found != inputs.end() && program.value(found->second).is_state(), "'" + name + "', which is no state");
+  return registers[static_cast<std::size_t>(found->second)];
+}
+
+std::span<std::byte> Executor::state_memory(const std::string& name) {
+  const at::Tensor& tensor = impl_->state_tensor(name);
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+void Executor::place_state(const std::string& name, std::byte* memory) {
+  forget_state(name);
+  at::Tensor& tensor = impl_->state_tensor(name);
+  impl_->placed.emplace_back(memory, tensor.nbytes());
+  tensor = at::from_blob(memory, tensor.sizes(), tensor.strides(), tensor.options());
+}
+
+void Executor::forget_state(const std::string& name) {
+  const std::span<std::byte> memory = state_memory(name);
+  Arena::give_back(memory.data(), memory.size());
 }
 
 MutableTensorView Executor::batch(const std::string& name) {
@@ -401,10 +441,10 @@ const std::vector<NodeSpan>& Executor::last_step() const { return impl_->spans; 
 
 MemoryReport Executor::memory() const {
   MemoryReport report;
-  report.state_bytes = impl_->state_bytes;
+  report.state_bytes = impl_->state_bytes - impl_->hub_bytes;
   report.predicted_peak_bytes = impl_->predicted_peak_bytes;
   if (impl_->movement.exchange != nullptr) report.exchange_bytes = impl_->movement.exchange->buffer_bytes();
-  report.arena_bytes = impl_->step_bytes == 0 ? 0 : impl_->state_bytes + static_cast<std::int64_t>(impl_->step_bytes);
+  report.arena_bytes = impl_->step_bytes == 0 ? 0 : report.state_bytes + static_cast<std::int64_t>(impl_->step_bytes);
   for (const std::int64_t bytes : impl_->node_scratch()) report.scratch_bytes = std::max(report.scratch_bytes, bytes);
   report.unplanned_allocations = impl_->script.unplanned_allocations();
   report.unplanned_bytes = impl_->script.unplanned_peak_bytes();

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 namespace tesser::runtime {
 
 class Exchange;
+class GradientExchange;
 
 struct ExecutorOptions {
   int threads = 0;         // 0: all processors this process may use
@@ -32,6 +34,9 @@ struct ExecutorOptions {
   bool trace = false;    // remember when each node of the last step ran
   Exchange* exchange =
       nullptr;  // of one worker's lowered program: how it reaches the others; must outlive the executor
+  // Of a replica: the hub takes its gradients and updates the weights, in place of the program's updates; must outlive
+  // the executor.
+  GradientExchange* gradients = nullptr;
 };
 
 // Time that the nodes of one operator took.
@@ -78,6 +83,14 @@ class Executor {
   // values start as zeros.
   Result<void> write_state(const std::string& name, const TensorView& source);
   Result<void> read_state(const std::string& name, const MutableTensorView& target) const;
+
+  // A state value as the executor keeps it: its elements in the order of memory, which is the same for a parameter and
+  // its optimizer state. Aborts on a name that is no state value.
+  std::span<std::byte> state_memory(const std::string& name);
+  // From now on the value lies at `memory`, in that order; its own memory is given back to the system.
+  void place_state(const std::string& name, std::byte* memory);
+  // The content is not needed; whole pages of its memory are given back to the system.
+  void forget_state(const std::string& name);
 
   // Where the caller puts the next batch value of this name: contiguous row-major memory inside the arena, valid for
   // the executor's life, which run() reads. Aborts on a name that is no batch value.

@@ -277,6 +277,8 @@ Result<Kernel> bind_aten_operator(const Program& program, const Node& node) {
 Result<Kernel> bind_node(const Program& program, const Node& node, Movement& movement) {
   TESSER_ASSIGN_OR_RETURN(Kernel moving, bind_movement(program, node, movement));
   if (moving) return moving;
+  TESSER_ASSIGN_OR_RETURN(Kernel handing_over, bind_gradients(node, movement));
+  if (handing_over) return handing_over;
   for (const auto bind :
        {&bind_fused_operator, &bind_view, &bind_matrix_product, &bind_batch_norm, &bind_batch_norm_part,
         &bind_random_operator, &bind_recurrent_cell, &bind_update, &bind_aten_operator}) {

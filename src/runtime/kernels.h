@@ -22,9 +22,11 @@ using Registers = std::vector<at::Tensor>;
 using Kernel = std::function<void(Registers&)>;
 
 class Exchange;
+class GradientExchange;
 
 // What nodes that move tensors between workers share; it must outlive their kernels.
 struct Movement {
+  GradientExchange* gradients = nullptr;                // none: the program updates its weights itself
   Exchange* exchange = nullptr;                         // none: the program runs alone
   std::unordered_map<std::int64_t, at::Tensor> staged;  // by transfer: a copy that is being sent
 };
@@ -53,6 +55,7 @@ Result<Kernel> bind_random_operator(const graph::Program& program, const graph::
 Result<Kernel> bind_recurrent_cell(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_update(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_movement(const graph::Program& program, const graph::Node& node, Movement& movement);
+Result<Kernel> bind_gradients(const graph::Node& node, const Movement& movement);
 Result<Kernel> bind_fused_operator(const graph::Program& program, const graph::Node& node);
 
 at::ScalarType scalar_type(DType dtype);

@@ -86,15 +86,16 @@ void Loader::prepare() {
         return;
       }
     }
+    const std::int64_t batch = position.batch + options_.replica;
     std::span<const std::uint32_t> samples;
     if (options_.shuffle) {
       if (position.epoch != order_epoch) {
         order = shuffled_order(options_.seed, position.epoch, data_.samples());
         order_epoch = position.epoch;
       }
-      samples = std::span(order).subspan(static_cast<std::size_t>(position.batch) * batch_size, batch_size);
+      samples = std::span(order).subspan(static_cast<std::size_t>(batch) * batch_size, batch_size);
     } else {
-      std::iota(unshuffled.begin(), unshuffled.end(), static_cast<std::uint32_t>(position.batch * data_.batch_size()));
+      std::iota(unshuffled.begin(), unshuffled.end(), static_cast<std::uint32_t>(batch * data_.batch_size()));
       samples = unshuffled;
     }
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
@@ -106,12 +107,17 @@ void Loader::prepare() {
       staged_ = true;
     }
     changed_.notify_all();
-    position = following(position, data_);
+    position = following(position, data_, options_.replicas);
   }
 }
 
-DataPosition following(DataPosition position, const DataSet& data) {
-  if (++position.batch == data.batches()) {
+DataPosition following(DataPosition position, const DataSet& data, std::int64_t replicas) {
+  position.batch += replicas;
+  return with_batches(position, data, replicas);
+}
+
+DataPosition with_batches(DataPosition position, const DataSet& data, std::int64_t replicas) {
+  if (position.batch + replicas > data.batches()) {
     return {position.epoch + 1, 0};
   }
   return position;

@@ -30,6 +30,9 @@ struct LoaderOptions {
   // The part of each batch value that is wanted, by value of the data set; nothing where none is. Empty: all of them
   // whole.
   std::vector<std::optional<Rectangle>> parts;
+  // Of several replicas: each step takes a batch of each, one after the other in the order of the data.
+  std::int64_t replicas = 1;
+  std::int64_t replica = 0;
 };
 
 // Hands out the batches from a position on, for ever, or the parts of them that the options name. Keeps one batch
@@ -43,8 +46,8 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // Waits for the next batch, copies it to `targets` (one a value of the data set, in its order and of its dtype and
-  // shape or its part's; values without a wanted part have none) and starts to prepare the one after it. Returns its
-  // position.
+  // shape or its part's; values without a wanted part have none) and starts to prepare the one after it. Returns the
+  // position of its step: that of the first replica's batch.
   DataPosition next(std::span<const MutableTensorView> targets);
 
  private:
@@ -72,7 +75,10 @@ class Loader {
   std::thread thread_;
 };
 
-// The position after this one.
-DataPosition following(DataPosition position, const DataSet& data);
+// The position of the step after the one that takes `replicas` batches from this position on; an epoch leaves out the
+// last batches when they are fewer.
+DataPosition following(DataPosition position, const DataSet& data, std::int64_t replicas = 1);
+// The position itself, or the beginning of the next epoch when fewer batches than that are left in this one.
+DataPosition with_batches(DataPosition position, const DataSet& data, std::int64_t replicas);
 
 }  // namespace tesser::runtime

@@ -33,6 +33,9 @@ struct TrainOptions {
   int threads = 0;                   // 0: all processors
   bool check_nan = false;
   bool profile = false;  // measure each operator's time
+  // Of train_distributed(): as many copies of the program take a batch each and meet in a hub. A step then takes so
+  // many batches.
+  std::int64_t replicas = 1;
   std::optional<std::filesystem::path>
       evaluate;  // data directory for the forward program after each epoch and at the end
 };
@@ -50,7 +53,8 @@ struct TrainStart {
   int threads = 0;
   std::optional<std::filesystem::path> resumed_from;
   std::int64_t predicted_peak_bytes = 0;  // of the worker that needs most
-  int workers = 1;
+  int workers = 1;                        // of all replicas
+  std::int64_t replicas = 1;
   std::vector<std::string> paths;  // how workers reach each other, each way once: "shared memory (same machine)"
 };
 
@@ -65,6 +69,8 @@ struct StepReport {
 
 // One worker of several.
 struct WorkerSummary {
+  int replica = 0;
+  int worker = 0;  // of the replica
   std::string host;
   double compute_seconds = 0;   // of all steps, waiting for the data included
   double waiting_seconds = 0;   // for other workers
@@ -89,7 +95,7 @@ struct TrainEnd {
   std::optional<double> final_loss;
   std::optional<std::filesystem::path> checkpoint;  // the last complete one
   std::vector<OperatorTime> operators;              // under TrainOptions::profile; of several workers the first one's
-  std::vector<WorkerSummary> workers;               // of several; `memory` then has the largest of each
+  std::vector<WorkerSummary> workers;  // of several, replica after replica; `memory` then has the largest of each
 };
 
 // What the loop reports, on the thread that runs it. A report that takes long delays the next step.

@@ -78,7 +78,13 @@ Result<TrainingRun> open_run(const TrainOptions& options) {
         fmt::format("{}: is a forward program; only a training step can be trained", options.program.string()));
   }
   TESSER_ASSIGN_OR_RETURN(DataSet data, DataSet::open(options.data, batch_values(program)));
-  TrainingRun run{std::move(program), std::move(data), {}, 0, std::nullopt, std::nullopt};
+  TrainingRun run{std::move(program), std::move(data), {}, 0, std::nullopt, std::nullopt, options.replicas};
+  if (run.data.batches() < run.replicas) {
+    return invalid_input(
+        fmt::format("{}: has {} full batches of {} samples, fewer than the {} replicas, each of which takes a batch in "
+                    "every step",
+                    options.data.string(), run.data.batches(), run.data.batch_size(), run.replicas));
+  }
   run.info.program = run.program.name;
   TESSER_ASSIGN_OR_RETURN(run.info.program_checksum, program_checksum(options.program / "program.json"));
   run.info.step = run.program.first_step;
@@ -86,7 +92,7 @@ Result<TrainingRun> open_run(const TrainOptions& options) {
   run.info.shuffle = options.shuffle;
   run.info.data_fingerprint = run.data.fingerprint();
   std::int64_t length = options.steps.value_or(0);
-  if (!options.steps && __builtin_mul_overflow(options.epochs.value_or(1), run.data.batches(), &length)) {
+  if (!options.steps && __builtin_mul_overflow(options.epochs.value_or(1), run.steps_per_epoch(), &length)) {
     return invalid_input(fmt::format("{} epochs are more steps than can be counted", *options.epochs));
   }
   if (__builtin_add_overflow(run.program.first_step, length, &run.until_step)) {
@@ -109,6 +115,8 @@ Result<void> open_checkpoints(const TrainOptions& options, TrainReporter& report
     if (run.resumed) {
       TESSER_RETURN_IF_ERROR(check_resumed(options, run));
       run.info = run.resumed->info();
+      // It may have been written by fewer replicas.
+      run.info.next = with_batches(run.info.next, run.data, run.replicas);
     } else {
       reporter.note(fmt::format("{} holds no complete checkpoint; the run begins at its beginning",
                                 options.checkpoint->string()));
@@ -134,9 +142,12 @@ std::int64_t initial_state_bytes(const std::filesystem::path& program) {
 }
 
 DataPosition position_after(const TrainingRun& run, std::int64_t steps) {
-  const std::int64_t batches = run.data.batches();
-  const std::int64_t batch = run.info.next.batch + steps;
-  return {run.info.next.epoch + batch / batches, batch % batches};
+  const std::int64_t left = (run.data.batches() - run.info.next.batch) / run.replicas;  // in the first epoch
+  if (steps < left) {
+    return {run.info.next.epoch, run.info.next.batch + steps * run.replicas};
+  }
+  const std::int64_t after = steps - left;
+  return {run.info.next.epoch + 1 + after / run.steps_per_epoch(), after % run.steps_per_epoch() * run.replicas};
 }
 
 TrainStart training_start(const TrainOptions& options, const TrainingRun& run) {
@@ -145,10 +156,11 @@ TrainStart training_start(const TrainOptions& options, const TrainingRun& run) {
   start.step = run.info.step;
   start.until_step = run.until_step;
   start.epoch = run.info.next.epoch;
-  start.batches_per_epoch = run.data.batches();
-  start.batch_size = run.data.batch_size();
+  start.batches_per_epoch = run.steps_per_epoch();
+  start.batch_size = run.data.batch_size() * run.replicas;
   start.samples = run.data.samples();
-  start.left_out = run.data.left_out();
+  start.left_out = start.samples - start.batches_per_epoch * start.batch_size;
+  start.replicas = run.replicas;
   start.seed = run.info.seed;
   start.threads = options.threads;
   return start;

@@ -18,10 +18,13 @@ namespace tesser::runtime {
 struct TrainingRun {
   graph::Program program;
   DataSet data;
-  CheckpointInfo info;          // where the run stands
+  CheckpointInfo info;          // where the run stands; `next` has a batch for each replica
   std::int64_t until_step = 0;  // it ends when so many steps are done
   std::optional<CheckpointLock> lock;
   std::optional<Checkpoint> resumed;
+  std::int64_t replicas = 1;
+
+  std::int64_t steps_per_epoch() const { return data.batches() / replicas; }
 };
 
 // Checks the options and opens program and data.
@@ -34,7 +37,7 @@ Result<void> open_checkpoints(const TrainOptions& options, TrainReporter& report
 // Bytes of the program's initial state, NAME.tesser/state.safetensors; 0 where there is none.
 std::int64_t initial_state_bytes(const std::filesystem::path& program);
 
-// The place of the batch that the step after `steps` further ones takes.
+// The place of the first batch that the step after `steps` further ones takes.
 DataPosition position_after(const TrainingRun& run, std::int64_t steps);
 
 // What is said when a run begins, but for its memory.

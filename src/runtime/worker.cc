@@ -23,6 +23,7 @@
 #include "runtime/control_messages.h"
 #include "runtime/evaluate.h"
 #include "runtime/executor.h"
+#include "runtime/hub_exchange.h"
 #include "runtime/loader.h"
 #include "runtime/memory_limit.h"
 #include "runtime/training_run.h"
@@ -42,8 +43,6 @@ constexpr std::chrono::milliseconds kAskAgain{30};
 constexpr std::chrono::seconds kConnectLimit{60};
 constexpr std::chrono::milliseconds kWaitSlice{100};
 
-std::string name_of(int worker) { return fmt::format("worker {}", worker); }
-
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 int usable_processors() {
@@ -61,6 +60,17 @@ std::string machine_name() {
 std::uint64_t run_number(const std::string& token) {
   const std::uint64_t high = crc32c(token.data(), token.size());
   return high << 32 | crc32c(token.data(), token.size(), 1);
+}
+
+// Of the random numbers of a replica; the first has the run's.
+std::int64_t replica_seed(std::int64_t seed, int replica) {
+  if (replica == 0) {
+    return seed;
+  }
+  std::uint64_t mixed = static_cast<std::uint64_t>(seed) + static_cast<std::uint64_t>(replica) * 0x9E3779B97F4A7C15U;
+  mixed = (mixed ^ (mixed >> 30U)) * 0xBF58476D1CE4E5B9U;
+  mixed = (mixed ^ (mixed >> 27U)) * 0x94D049BB133111EBU;
+  return static_cast<std::int64_t>(mixed ^ (mixed >> 31U));
 }
 
 template <typename T>
@@ -90,6 +100,7 @@ class Worker {
   Result<void> connect(const std::vector<std::string>& addresses);
   Result<void> work();
   Result<void> prepare();
+  Result<void> prepare_hub(graph::Program& program);
   Result<void> prepare_evaluation(TransportExchangeOptions exchange_options, ExecutorOptions executor_options);
   Result<void> prepare_loader();
   Result<void> prepare_writer();
@@ -101,16 +112,21 @@ class Worker {
   Result<void> take_written(std::optional<Result<CheckpointWritten>> outcome);
   void report_memory();
   std::vector<std::int64_t> lost_peers() const;
+  int replica() const { return options_.worker / task_.workers; }
+  int part() const { return options_.worker % task_.workers; }  // number within the replica
+  int of_run(std::size_t part) const { return replica() * task_.workers + static_cast<int>(part); }
   Result<void> cancelled() const { return failed(link_ ? link_->reason() : "the run has ended"); }
 
   const WorkerOptions& options_;
   std::unique_ptr<control::ControlClient> client_;  // until the link has it
   WorkerTask task_;
   std::unique_ptr<transport::Device> device_;
-  std::vector<std::shared_ptr<transport::Channel>> channels_;  // by worker
+  std::vector<std::shared_ptr<transport::Channel>> channels_;  // by worker of the replica
+  std::vector<std::string> paths_;                             // how they are reached, and the hub
   std::optional<WorkerLink> link_;
   WorkerPrograms programs_;  // until they are compiled
   std::unique_ptr<TransportExchange> exchange_;
+  std::unique_ptr<HubExchange> hub_;  // of one of several replicas
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<TransportExchange> forward_exchange_;
   std::unique_ptr<Executor> forward_;
@@ -181,7 +197,7 @@ Result<void> Worker::join() {
     TESSER_ASSIGN_OR_RETURN(host, client_->own_host());
   }
   transport::DeviceOptions device_options;
-  device_options.name = name_of(options_.worker);
+  device_options.name = worker_name(task_, options_.worker);
   device_options.listen = host + ":0";
   device_options.run = run_number(options_.token);
   device_options.paths = task_.network ? transport::Paths::kNetworkOnly : transport::Paths::kAny;
@@ -197,22 +213,23 @@ Result<void> Worker::join() {
     std::this_thread::sleep_for(kAskAgain);
   }
   link_.emplace(std::move(client_), options_.worker);
-  return connect(addresses);
+  const auto first = addresses.begin() + of_run(0);
+  return connect({first, first + task_.workers});
 }
 
 // Each pair has one channel, made by the one with the higher number.
 Result<void> Worker::connect(const std::vector<std::string>& addresses) {
   channels_.resize(addresses.size());
   const transport::Deadline deadline = transport::in(kConnectLimit);
-  for (int peer = 0; peer < options_.worker; ++peer) {
+  for (int peer = 0; peer < part(); ++peer) {
     TESSER_ASSIGN_OR_RETURN(channels_[static_cast<std::size_t>(peer)],
                             or_error(device_->connect(addresses[static_cast<std::size_t>(peer)], deadline)));
   }
-  for (auto missing = addresses.size() - static_cast<std::size_t>(options_.worker) - 1; missing > 0;) {
+  for (auto missing = addresses.size() - static_cast<std::size_t>(part()) - 1; missing > 0;) {
     auto channel = device_->accept(transport::in(kWaitSlice));
     if (channel) {
       for (std::size_t peer = 0; peer < addresses.size(); ++peer) {
-        if ((*channel)->peer() == name_of(static_cast<int>(peer)) && channels_[peer] == nullptr) {
+        if ((*channel)->peer() == worker_name(task_, of_run(peer)) && channels_[peer] == nullptr) {
           channels_[peer] = *channel;
           --missing;
           break;
@@ -224,18 +241,35 @@ Result<void> Worker::connect(const std::vector<std::string>& addresses) {
       return tl::unexpected<Error>(transport::to_error(channel.error()));
     }
   }
-  std::vector<std::string> paths;
   for (const auto& channel : channels_) {
-    paths.push_back(channel == nullptr ? "" : fmt::format("{} ({})", channel->path().name, channel->path().reason));
+    paths_.push_back(channel == nullptr ? "" : fmt::format("{} ({})", channel->path().name, channel->path().reason));
   }
-  link_->report_paths(std::move(paths));
+  return {};
+}
+
+Result<void> Worker::prepare_hub(graph::Program& program) {
+  if (task_.replicas == 1) {
+    return {};
+  }
+  TESSER_ASSIGN_OR_RETURN(Updates updates, take_updates(program, task_.workers == 1));
+  HubExchangeOptions hub_options;
+  hub_options.hub = task_.hub;
+  hub_options.token = task_.hub_token;
+  hub_options.job = fmt::format("{}-{}", task_.hub_job, part());
+  hub_options.nonce = task_.hub_nonce;
+  hub_options.replica = replica();
+  hub_options.replicas = task_.replicas;
+  hub_options.network = task_.network;
+  hub_options.cancelled = [this] { return link_->is_cancelled(); };
+  hub_ = std::make_unique<HubExchange>(program, std::move(updates), hub_options);
   return {};
 }
 
 Result<void> Worker::prepare() {
   TESSER_ASSIGN_OR_RETURN(graph::Program program, graph::parse_program(programs_.step, "the worker's program"));
+  TESSER_RETURN_IF_ERROR(prepare_hub(program));
   TransportExchangeOptions exchange_options;
-  exchange_options.worker = options_.worker;
+  exchange_options.worker = part();
   exchange_options.connect_limit = kConnectLimit;
   exchange_options.cancelled = [this] { return link_->is_cancelled(); };
   exchange_ = std::make_unique<TransportExchange>(*device_, channels_, exchange_options);
@@ -246,10 +280,11 @@ Result<void> Worker::prepare() {
   executor_options.profile = task_.profile;
   executor_options.trace = task_.traced_steps > 0;
   executor_options.exchange = exchange_.get();
+  executor_options.gradients = hub_.get();
   TESSER_ASSIGN_OR_RETURN(executor_, Executor::create(std::move(program), executor_options));
   TESSER_RETURN_IF_ERROR(prepare_evaluation(exchange_options, executor_options));
   programs_ = {};
-  std::int64_t needed = 0;
+  std::int64_t needed = hub_ ? hub_->bytes() : 0;
   for (const Executor* const executor : {executor_.get(), forward_.get()}) {
     if (executor != nullptr) {
       needed += executor->memory().predicted_peak_bytes + executor->memory().exchange_bytes;
@@ -263,6 +298,11 @@ Result<void> Worker::prepare() {
     TESSER_RETURN_IF_ERROR(write_checkpoint_state(*executor_, task_.program, checkpoint));
     saved_step_ = task_.step;
   }
+  if (hub_) {
+    TESSER_RETURN_IF_ERROR(hub_->connect(*executor_, task_.step));
+    paths_.push_back(hub_->path());
+  }
+  link_->report_paths(paths_);
   if (task_.traced_steps > 0) {
     trace_.emplace(*executor_, task_.traced_steps);
   }
@@ -296,6 +336,9 @@ Result<void> Worker::prepare_evaluation(TransportExchangeOptions exchange_option
 }
 
 Result<void> Worker::evaluate_now() {
+  if (hub_) {
+    TESSER_RETURN_IF_ERROR(hub_->wait_all());  // then the parameters are those after this step
+  }
   TESSER_RETURN_IF_ERROR(copy_state(*executor_, *forward_));
   TESSER_ASSIGN_OR_RETURN(const Evaluation evaluation, evaluate(*forward_, *evaluation_data_));
   WorkerEvaluation report;
@@ -314,8 +357,8 @@ Result<void> Worker::evaluate_now() {
 
 Result<void> Worker::prepare_loader() {
   batch_ = batch_memory(*executor_, *data_);
-  loader_.emplace(*data_,
-                  LoaderOptions{task_.seed, task_.shuffle, task_.next, batch_parts(executor_->program(), *data_)});
+  loader_.emplace(*data_, LoaderOptions{task_.seed, task_.shuffle, task_.next,
+                                        batch_parts(executor_->program(), *data_), task_.replicas, replica()});
   return {};
 }
 
@@ -363,9 +406,9 @@ void Worker::report_memory() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
   WorkerMemory memory;
-  memory.predicted_bytes = report.predicted_peak_bytes + report.exchange_bytes;
-  memory.measured_bytes =
-      report.arena_bytes == 0 ? 0 : report.arena_bytes + report.unplanned_bytes + report.exchange_bytes;
+  const std::int64_t exchange_bytes = report.exchange_bytes + (hub_ ? hub_->bytes() : 0);
+  memory.predicted_bytes = report.predicted_peak_bytes + exchange_bytes;
+  memory.measured_bytes = report.arena_bytes == 0 ? 0 : report.arena_bytes + report.unplanned_bytes + exchange_bytes;
   memory.scratch_bytes = report.scratch_bytes;
   memory.unplanned_allocations = report.unplanned_allocations;
   memory.unplanned_bytes = report.unplanned_bytes;
@@ -387,9 +430,16 @@ Result<void> Worker::take_written(std::optional<Result<CheckpointWritten>> outco
 // Copies this worker's part of the state and begins to write it.
 Result<void> Worker::write_state() {
   TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
+  if (hub_) {
+    TESSER_RETURN_IF_ERROR(hub_->wait_all());
+    TESSER_RETURN_IF_ERROR(hub_->fetch_state(*executor_));
+  }
   const std::span<const MutableTensorView> staging = writer_->staging();
   for (std::size_t i = 0; i < written_values_.size(); ++i) {
     TESSER_RETURN_IF_ERROR(executor_->read_state(written_values_[i].name, staging[i]));
+  }
+  if (hub_) {
+    hub_->forget_state(*executor_);
   }
   CheckpointInfo info;
   info.step = step_;
@@ -401,13 +451,22 @@ Result<void> Worker::write_state() {
 Result<void> Worker::step() {
   const auto begin = Clock::now();
   const DataPosition position = loader_->next(batch_);
-  const Result<StepResult> result = executor_->run(step_, task_.seed);
+  if (hub_) {
+    TESSER_RETURN_IF_ERROR(hub_->begin_step(step_));
+  }
+  const Result<StepResult> result = executor_->run(step_, replica_seed(task_.seed, replica()));
   const std::int64_t number = step_ + 1;
   if (!result) {
     return tl::unexpected<Error>(Error{result.error().code, fmt::format("step {} (epoch {}): {}", number,
                                                                         position.epoch + 1, result.error().message)});
   }
-  const ExchangeReport exchanged = exchange_->take_report();
+  ExchangeReport exchanged = exchange_->take_report();
+  if (hub_) {
+    const ExchangeReport with_hub = hub_->take_report();
+    exchanged.waiting_seconds += with_hub.waiting_seconds;
+    exchanged.transfer_seconds += with_hub.transfer_seconds;
+    exchanged.sent_bytes += with_hub.sent_bytes;
+  }
   WorkerStep report;
   report.step = number;
   report.loss = result->loss;
@@ -424,7 +483,7 @@ Result<void> Worker::step() {
   }
   link_->report_step(std::move(report));
   step_ = number;
-  next_ = following(position, *data_);
+  next_ = following(position, *data_, task_.replicas);
   if (!std::isfinite(result->loss)) {
     // The coordinator sees it too and ends the run; state like this must not be saved.
     while (link_->wait_for_permission(std::numeric_limits<std::int64_t>::max() - 1) != Permission::kAbort) {
@@ -468,6 +527,10 @@ Result<void> Worker::train() {
   if (!task_.checkpoint.empty() && saved_step_ != step_) {
     TESSER_RETURN_IF_ERROR(write_state());
   }
+  if (hub_) {
+    TESSER_RETURN_IF_ERROR(hub_->wait_all());  // then it has taken this worker's gradients
+    TESSER_RETURN_IF_ERROR(hub_->leave());
+  }
   TESSER_RETURN_IF_ERROR(take_written(writer_->wait_outcome()));
   if (trace_) {
     TESSER_RETURN_IF_ERROR(trace_->write(task_.trace, options_.worker, task_.trace_begin));
@@ -485,7 +548,12 @@ std::vector<std::int64_t> Worker::lost_peers() const {
   std::vector<std::int64_t> lost;
   for (std::size_t peer = 0; peer < channels_.size(); ++peer) {
     if (channels_[peer] != nullptr && channels_[peer]->failed()) {
-      lost.push_back(static_cast<std::int64_t>(peer));
+      lost.push_back(of_run(peer));
+    }
+  }
+  for (int other = 0; hub_ && hub_->has_failed() && other < task_.replicas; ++other) {
+    if (other != replica()) {
+      lost.push_back(other * task_.workers + part());
     }
   }
   return lost;
@@ -503,6 +571,9 @@ Result<void> Worker::run() {
   const Result<void> outcome = work();
   if (!outcome && link_ && !link_->is_cancelled()) {
     link_->fail({outcome.error().message, exit_code(outcome.error()), lost_peers()});
+  }
+  if (!outcome && hub_) {
+    hub_->abandon();
   }
   return outcome;
 }

@@ -30,7 +30,8 @@ WorkerTable::WorkerTable(std::vector<WorkerTask> tasks, std::vector<WorkerProgra
 Result<std::string> WorkerTable::answer(const std::string& path, const std::string& body) {
   const auto known = [&](int worker) -> Result<void> {
     if (worker >= static_cast<int>(tasks_.size())) {
-      return invalid_input(fmt::format("this run has workers 0 to {}, not {}", tasks_.size() - 1, worker));
+      return invalid_input(fmt::format("this run has workers 0 to {}{}, not {}", tasks_.size() - 1,
+                                       tasks_.front().replicas > 1 ? " in all its replicas" : "", worker));
     }
     return {};
   };
@@ -184,25 +185,51 @@ Result<std::vector<WorkerStep>> WorkerTable::take_steps() {
   const std::lock_guard guard(mutex_);
   std::vector<WorkerStep> merged;
   while (std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return !entry.steps.empty(); })) {
-    WorkerStep next = entries_.front().steps.front();
-    for (std::size_t worker = 0; worker < entries_.size(); ++worker) {
-      const WorkerStep step = std::move(entries_[worker].steps.front());
-      entries_[worker].steps.pop_front();
-      bool agrees = step.step == next.step && same(step.loss, next.loss) && step.metrics.size() == next.metrics.size();
-      for (std::size_t i = 0; agrees && i < step.metrics.size(); ++i) {
-        agrees = same(step.metrics[i], next.metrics[i]);
+    TESSER_ASSIGN_OR_RETURN(WorkerStep all, take_step_of(0));
+    const int replicas = tasks_.front().replicas;
+    for (int replica = 1; replica < replicas; ++replica) {
+      TESSER_ASSIGN_OR_RETURN(const WorkerStep step, take_step_of(replica));
+      if (step.step != all.step || step.metrics.size() != all.metrics.size()) {
+        return failed(fmt::format("replica {} is at step {}, replica 0 at step {}; this is a mistake of tesser",
+                                  replica, step.step, all.step));
       }
-      if (!agrees) {
-        return failed(
-            fmt::format("worker {} has loss {} at step {}, worker 0 has {} at step {}: the workers' programs "
-                        "do not fit each other; this is a mistake of tesser",
-                        worker, step.loss, step.step, next.loss, next.step));
+      all.loss += step.loss;
+      for (std::size_t i = 0; i < step.metrics.size(); ++i) {
+        all.metrics[i] += step.metrics[i];
       }
-      next.seconds = std::max(next.seconds, step.seconds);
+      all.seconds = std::max(all.seconds, step.seconds);
     }
-    merged.push_back(std::move(next));
+    all.loss /= replicas;
+    for (double& metric : all.metrics) {
+      metric /= replicas;
+    }
+    merged.push_back(std::move(all));
   }
   return merged;
+}
+
+Result<WorkerStep> WorkerTable::take_step_of(int replica) {
+  const int workers = tasks_.front().workers;
+  const int first = replica * workers;
+  WorkerStep next = entries_[static_cast<std::size_t>(first)].steps.front();
+  for (int worker = first; worker < first + workers; ++worker) {
+    Entry& entry = entries_[static_cast<std::size_t>(worker)];
+    const WorkerStep step = std::move(entry.steps.front());
+    entry.steps.pop_front();
+    bool agrees = step.step == next.step && same(step.loss, next.loss) && step.metrics.size() == next.metrics.size();
+    for (std::size_t i = 0; agrees && i < step.metrics.size(); ++i) {
+      agrees = same(step.metrics[i], next.metrics[i]);
+    }
+    if (!agrees) {
+      return failed(
+          fmt::format("{} has loss {} at step {}, {} has {} at step {}: the workers' programs do not fit each other; "
+                      "this is a mistake of tesser",
+                      worker_name(tasks_.front(), worker), step.loss, step.step, worker_name(tasks_.front(), first),
+                      next.loss, next.step));
+    }
+    next.seconds = std::max(next.seconds, step.seconds);
+  }
+  return next;
 }
 
 std::vector<std::pair<int, WrittenShards>> WorkerTable::take_written() {
@@ -242,14 +269,14 @@ bool WorkerTable::is_silent(const Entry& entry, std::chrono::milliseconds limit)
 
 std::string WorkerTable::described(int worker) const {
   const Entry& entry = entries_[static_cast<std::size_t>(worker)];
+  const std::string name = worker_name(tasks_[static_cast<std::size_t>(worker)], worker);
   if (!entry.joining && !entry.host.empty()) {
-    return fmt::format("worker {} (on {})", worker, entry.host);
+    return fmt::format("{} (on {})", name, entry.host);
   }
   if (entry.joining) {
-    return fmt::format("worker {} (process {} on {})", worker, entry.joining->process, entry.joining->host);
+    return fmt::format("{} (process {} on {})", name, entry.joining->process, entry.joining->host);
   }
-  return entry.process ? fmt::format("worker {} (process {})", worker, *entry.process)
-                       : fmt::format("worker {}", worker);
+  return entry.process ? fmt::format("{} (process {})", name, *entry.process) : name;
 }
 
 std::string WorkerTable::name_of(int worker) const {
@@ -317,8 +344,11 @@ std::optional<WorkerTrouble> WorkerTable::trouble(const std::vector<std::optiona
 std::vector<WorkerSummary> WorkerTable::summaries() const {
   const std::lock_guard guard(mutex_);
   std::vector<WorkerSummary> summaries;
-  for (const Entry& entry : entries_) {
+  for (std::size_t worker = 0; worker < entries_.size(); ++worker) {
+    const Entry& entry = entries_[worker];
     WorkerSummary summary = entry.summary;
+    summary.replica = static_cast<int>(worker) / tasks_.front().workers;
+    summary.worker = static_cast<int>(worker) % tasks_.front().workers;
     if (entry.joining) {
       summary.host = entry.joining->host;
     }

@@ -48,8 +48,9 @@ class WorkerTable {
   bool all_prepared() const;
   bool all_ended() const;
   bool all_know_the_end() const;  // and have been told, those that are silent left out
-  // Steps that all workers have done, in order, each once: the loss and metrics of all, the seconds of the slowest.
-  // kFailed when they disagree about the loss.
+  // Steps that all workers have done, in order, each once: the loss and metrics
+  // of all, on average over replicas, the seconds of the slowest. kFailed when
+  // workers of one replica disagree about the loss.
   Result<std::vector<WorkerStep>> take_steps();
   std::vector<std::pair<int, WrittenShards>> take_written();
   // Evaluations that all workers have made whose tasks ask for them, the first ones; in order, each once. kFailed when
@@ -60,7 +61,7 @@ class WorkerTable {
   // worker.
   std::optional<WorkerTrouble> trouble(const std::vector<std::optional<std::string>>& died) const;
 
-  std::string name_of(int worker) const;  // "worker 1 (process 123 on host)"
+  std::string name_of(int worker) const;  // "worker 1 (process 123 on host)", worker_name() with its process
   bool has_joined(int worker) const;
   // Of the whole run.
   std::vector<WorkerSummary> summaries() const;
@@ -90,6 +91,7 @@ class WorkerTable {
 
   Result<std::string> join(const Joining& joining);
   Result<std::string> report(WorkerReport report);
+  Result<WorkerStep> take_step_of(int replica);  // each of its workers has one
   std::string described(int worker) const;
   bool is_silent(const Entry& entry, std::chrono::milliseconds limit) const;
 

@@ -30,6 +30,7 @@ class WorkerTableTest : public ::testing::Test {
 
   static WorkerTask evaluating() {
     WorkerTask task;
+    task.workers = 2;
     task.evaluation_data = "check";
     return task;
   }
@@ -102,6 +103,37 @@ TEST_F(WorkerTableTest, StepsAreMergedOnceAllHaveDoneThem) {
   EXPECT_THAT(*table_.take_steps(), SizeIs(1));
   EXPECT_EQ(table_.summaries()[1].compute_seconds, 2 * 1.75);
   EXPECT_EQ(table_.summaries()[1].sent_bytes, 20);
+}
+
+TEST(WorkerTableOfReplicas, LossesAreAveragedOverReplicasAndWorkersNamedByThem) {
+  WorkerTask task;
+  task.workers = 2;
+  task.replicas = 2;
+  WorkerTable table(std::vector<WorkerTask>(4, task), std::vector<WorkerPrograms>(4));
+  const double losses[] = {1.0, 1.0, 4.0, 4.0};
+  for (int worker = 0; worker < 4; ++worker) {
+    WorkerReport report;
+    report.worker = worker;
+    report.steps = {{1, losses[worker], {losses[worker]}, 1.0 + worker, 0, 0, 0}};
+    EXPECT_THAT(*table.take_steps(), IsEmpty());
+    ASSERT_TRUE(table.answer("/report", to_json(report)).has_value());
+  }
+  const std::vector<WorkerStep> steps = *table.take_steps();
+  ASSERT_THAT(steps, SizeIs(1));
+  EXPECT_EQ(steps[0].loss, 2.5);
+  EXPECT_EQ(steps[0].metrics, std::vector<double>{2.5});
+  EXPECT_EQ(steps[0].seconds, 4.0);
+  EXPECT_EQ(table.name_of(2), "replica 1, worker 0");
+  EXPECT_EQ(table.summaries()[3].replica, 1);
+  EXPECT_EQ(table.summaries()[3].worker, 1);
+
+  for (int worker = 0; worker < 4; ++worker) {
+    WorkerReport report;
+    report.worker = worker;
+    report.steps = {{2, worker == 3 ? 5.0 : 4.0, {}, 1, 0, 0, 0}};
+    ASSERT_TRUE(table.answer("/report", to_json(report)).has_value());
+  }
+  EXPECT_THAT(table.take_steps().error().message, HasSubstr("replica 1, worker 1 has loss 5 at step 2"));
 }
 
 TEST_F(WorkerTableTest, WorkersMustAgreeOnTheLoss) {

@@ -1,0 +1,55 @@
+// A replica's step: its gradients go to a hub, which updates the weights, in place of the program's own updates.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/result.h"
+#include "graph/program.h"
+
+namespace tesser::runtime {
+
+// What updates have in common that share all numbers: a parameter group of the hub.
+struct UpdateRule {
+  bool is_adam = false;  // tesser::adam, else tesser::sgd
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  double beta1 = 0;
+  double beta2 = 0;
+  double eps = 0;
+  bool decoupled_weight_decay = false;
+  bool amsgrad = false;
+  double weight_decay = 0;
+  bool maximize = false;
+  int schedule = graph::kNone;  // of the learning rate
+
+  friend bool operator==(const UpdateRule&, const UpdateRule&) = default;
+};
+
+struct UpdatedParameter {
+  graph::ValueId parameter = graph::kNone;
+  std::vector<graph::ValueId> state;  // momentum_buffer; exp_avg, exp_avg_sq, max_exp_avg_sq
+  std::size_t rule = 0;
+};
+
+struct Updates {
+  std::vector<UpdateRule> rules;
+  std::vector<UpdatedParameter> parameters;  // in the order of the program's inputs
+  double clip_norm = 0;                      // of the whole gradient; 0: none
+};
+
+// What the updates of a step are. Takes clipping by the global 2-norm out of the program, as the hub clips what it has
+// averaged; `is_whole` is false for one worker's part of a step, which does not have the whole gradient. kInvalidInput
+// names what a hub cannot do: other clipping, updates of anything but float32 state that this program has.
+Result<Updates> take_updates(graph::Program& program, bool is_whole);
+
+// Of a prepared program (passes.h), in which updates stand behind every other reader of what they change: puts in place
+// of each update
+//   tesser::push_gradient(parameter, gradient, int number)
+// and before the first node that reads a parameter
+//   tesser::wait_for_weights(parameter, int number).
+// `number` counts Updates::parameters. Both exist only between this pass and the kernels.
+graph::Program push_gradients(graph::Program program, const Updates& updates);
+
+}  // namespace tesser::runtime
