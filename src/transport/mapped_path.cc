@@ -26,8 +26,15 @@ class MappedPath final : public PeerPath {
   void notify(const RemoteRegion& signals, std::uint32_t signal, std::uint64_t value, Notification,
               Completion&) override {
     store_signal(signals.mapped(), signal, value);
-    ring(*reinterpret_cast<Doorbell*>(signals.mapped()));
+    wake(signals);
   }
+
+  void store(const RemoteRegion& signals, std::uint32_t signal, std::uint64_t value, Notification,
+             Completion&) override {
+    store_signal(signals.mapped(), signal, value);
+  }
+
+  void wake(const RemoteRegion& signals) override { ring(*reinterpret_cast<Doorbell*>(signals.mapped())); }
 };
 
 }  // namespace

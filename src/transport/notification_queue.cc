@@ -154,12 +154,21 @@ NotificationWriter::Signal NotificationWriter::next(std::uint32_t number) {
 
 Outcome<void> NotificationWriter::notify(std::uint32_t number, Notification order) {
   TESSER_TRANSPORT_RETURN_IF_FAILED(check(number));
-  const Signal signal = next(number);
-  Channel& channel = end_.channel();
-  channel.peer_path().notify(channel.peer_signals(), signal.offset, signal.value,
-                             order == Notification::kAlone ? order : Notification::kOrdered, channel.background());
+  send(next(number), order == Notification::kAlone ? order : Notification::kOrdered);
   return {};
 }
+
+void NotificationWriter::send(const Signal& signal, Notification order) {
+  Channel& channel = end_.channel();
+  PeerPath& path = channel.peer_path();
+  if (wakes_) {
+    path.notify(channel.peer_signals(), signal.offset, signal.value, order, channel.background());
+  } else {
+    path.store(channel.peer_signals(), signal.offset, signal.value, order, channel.background());
+  }
+}
+
+void NotificationWriter::wake() { end_.channel().peer_path().wake(end_.channel().peer_signals()); }
 
 Outcome<void> NotificationWriter::write_and_notify(const MemoryRegion& from, const Strided& source,
                                                    const RemoteRegion& to, const Strided& target, std::uint32_t number,
@@ -168,6 +177,11 @@ Outcome<void> NotificationWriter::write_and_notify(const MemoryRegion& from, con
   Channel& channel = end_.channel();
   TESSER_TRANSPORT_RETURN_IF_FAILED(channel.check_layouts(source, from.bytes(), target, to.bytes()));
   const Signal signal = next(number);
+  if (!wakes_ && to.mapped() != nullptr) {
+    TESSER_TRANSPORT_RETURN_IF_FAILED(channel.write(from, source, to, target, completion));
+    send(signal, Notification::kOrdered);
+    return {};
+  }
   return channel.write_and_notify(from.data(), source, to, target, signal.offset, signal.value, Notification::kOrdered,
                                   completion);
 }

@@ -61,6 +61,12 @@ class NotificationWriter {
   Outcome<void> write_and_notify(const MemoryRegion& from, const Strided& source, const RemoteRegion& to,
                                  const Strided& target, std::uint32_t number, Completion& completion);
 
+  // From now on a reader whose memory is mapped here, and who sleeps, is woken by wake() alone; otherwise it sees what
+  // was sent when it wakes for another reason. Other readers are woken as before. A wake-up costs as much as some ten
+  // notifications, on both sides.
+  void wake_on_request() { wakes_ = false; }
+  void wake();
+
  private:
   explicit NotificationWriter(TransferEnd end) : end_(std::move(end)) {}
 
@@ -70,8 +76,10 @@ class NotificationWriter {
   };
   Outcome<void> check(std::uint32_t number);
   Signal next(std::uint32_t number);
+  void send(const Signal& signal, Notification order);
 
   TransferEnd end_;
+  bool wakes_ = true;           // with each notification
   bool checked_ = false;        // the reader's announcement
   std::uint32_t sequence_ = 0;  // of the next notification
 };

@@ -28,6 +28,13 @@ class PeerPath {
   // Stores `value` in the word `signal` of the peer's signal area, ordered as asked.
   virtual void notify(const RemoteRegion& signals, std::uint32_t signal, std::uint64_t value, Notification order,
                       Completion& completion) = 0;
+  // The same, but a peer whose memory is mapped here and who sleeps need not see it before wake(). Others are woken by
+  // what arrives.
+  virtual void store(const RemoteRegion& signals, std::uint32_t signal, std::uint64_t value, Notification order,
+                     Completion& completion) {
+    notify(signals, signal, value, order, completion);
+  }
+  virtual void wake(const RemoteRegion& signals) {}
   // Payload up to this size is best sent together with its notification; 0: never.
   virtual std::size_t largest_joint() const { return 0; }
   virtual void write_and_notify(const std::byte* from, const RemoteRegion& to, std::uint64_t offset, std::size_t bytes,
