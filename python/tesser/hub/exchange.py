@@ -3,6 +3,7 @@ and who has to wait for what."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -90,6 +91,7 @@ class Exchange:
         self.is_return = False
         self.steps_done = 0  # since the job began
         self.failure: HubError | None = None
+        self.process = os.getpid()
         self.key_of = {id(parameter): key for key, parameter in enumerate(parameters)}
         self._parameters = list(parameters)
         self._meeting = meeting
@@ -103,6 +105,7 @@ class Exchange:
         self._behind_count = 0
         self._waiting = threading.RLock()
         self._generation = 0
+        self._is_closed = False
         self._values = 0
 
     @property
@@ -118,6 +121,8 @@ class Exchange:
 
     def start(self) -> None:
         """Joins the job and waits for the others; rank 0's weights and state become everybody's."""
+        if self._is_closed:
+            raise HubInputError("the optimizer has been closed\nWhat to do: wrap model and optimizer again")
         self._generation += 1
         client = self._join(self.job, self.settings)
         for key, parameter in enumerate(self._parameters):
@@ -195,6 +200,7 @@ class Exchange:
 
     def close(self) -> None:
         """As go_away(), and for good. With hubs in the workers it returns when all workers have left."""
+        self._is_closed = True
         if self._client is not None:
             if self.failure is None:
                 self.wait_all()
@@ -243,6 +249,8 @@ class Exchange:
             self.start()
         place = self._places[key]
         gradient = place.parameter.grad
+        if gradient.requires_grad:  # of backward(create_graph=True)
+            gradient = place.parameter.grad = gradient.detach()
         if place.given is not None:
             raise HubInputError(
                 f"{self.settings.keys[key].name} got a gradient twice in one step\nWhat to do: call backward() under "

@@ -84,7 +84,7 @@ class HubOptimizer(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, object]:
-        """The state is fetched from the hub. Not while other replicas may need this one to take a step."""
+        """The state is fetched from the hub. Of any replica, whatever the others do meanwhile."""
         self.state = defaultdict(dict, self._exchange.read_state())
         try:
             return super().state_dict()

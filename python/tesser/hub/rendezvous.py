@@ -4,7 +4,6 @@ MASTER_ADDR:MASTER_PORT. No process group is needed."""
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import json
 import os
@@ -88,12 +87,7 @@ def _own_address() -> str:
     """Of this machine, as the others reach it: the one that packets to MASTER_ADDR leave from."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-        address = probe.getsockname()[0]
-    if ipaddress.ip_address(address).is_loopback and int(os.environ.get("WORLD_SIZE", "1")) > int(
-        os.environ.get("LOCAL_WORLD_SIZE", "1")
-    ):
-        address = socket.gethostbyname(os.environ["MASTER_ADDR"])
-    return address
+        return probe.getsockname()[0]
 
 
 def meet(

@@ -149,16 +149,16 @@ def _row_elements(model: torch.nn.Module) -> dict[int, int]:
 
 
 _open: weakref.WeakSet[Exchange] = weakref.WeakSet()
-_process = os.getpid()
 
 
 @atexit.register
 def _leave() -> None:
-    # After an exception the others shall take it for the loss that it is. A child of fork has no part in the job.
-    if hasattr(sys, "last_value") or os.getpid() != _process:
+    # After an exception the others shall take it for the loss that it is.
+    if hasattr(sys, "last_value"):
         return
     for exchange in list(_open):
         try:
-            exchange.leave_at_exit()
+            if exchange.process == os.getpid():  # a child of fork has no part in the job
+                exchange.leave_at_exit()
         except HubError as error:
             print(f"tesser.hub: {error}", file=sys.stderr)

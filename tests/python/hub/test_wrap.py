@@ -190,6 +190,20 @@ def test_a_schedule_of_the_first_optimizer_and_closures_work(hub: str) -> None:
     torch.testing.assert_close(model.bias.detach(), before - 0.1 - 0.05 - 0.025)
     assert optimizer.steps_done == 3 and not optimizer.is_return
     optimizer.close()
+    with pytest.raises(HubInputError, match="the optimizer has been closed"):
+        optimizer.step()
+
+
+def test_gradients_with_a_graph_of_their_own(hub: str) -> None:
+    model = nn.Linear(2, 1)
+    before = model.weight.detach().clone()
+    model, optimizer = wrapped(hub, model, sgd(model))
+    model(torch.ones(1, 2)).square().sum().backward(create_graph=True)
+    expected = before - 0.1 * model.weight.grad
+    assert not model.weight.grad.requires_grad
+    optimizer.step()
+    torch.testing.assert_close(model.weight.detach(), expected)
+    optimizer.close()
 
 
 def values_of_rank_0(rank: int, replicas: int, hub: str, job: str) -> None:
