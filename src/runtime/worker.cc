@@ -40,7 +40,8 @@ using Clock = std::chrono::steady_clock;
 // Of one request; a coordinator that is slower is asked again.
 constexpr std::chrono::milliseconds kPatience{1500};
 constexpr std::chrono::milliseconds kAskAgain{30};
-constexpr std::chrono::seconds kConnectLimit{60};
+constexpr std::chrono::seconds kConnectLimit{60};  // an engine may start workers before their coordinator listens
+constexpr std::chrono::seconds kAnswerLimit{4};    // of a coordinator that has answered before
 constexpr std::chrono::milliseconds kWaitSlice{100};
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -94,6 +95,7 @@ class Worker {
   Result<void> run();
 
  private:
+  Result<std::string> ask(const std::string& path, const std::string& body, std::chrono::seconds limit);
   Result<void> take_task();
   Result<void> join();
   Result<void> check_inputs();
@@ -144,21 +146,24 @@ class Worker {
   bool memory_reported_ = false;
 };
 
+// Of the coordinator, which may be slow, before there is a link.
+Result<std::string> Worker::ask(const std::string& path, const std::string& body, std::chrono::seconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (true) {
+    Result<std::string> answer = client_->post(path, body);
+    if (answer || answer.error().code == ErrorCode::kInvalidInput || Clock::now() > deadline) {
+      return answer;
+    }
+    std::this_thread::sleep_for(kAskAgain * 10);
+  }
+}
+
 Result<void> Worker::take_task() {
   TESSER_ASSIGN_OR_RETURN(client_, control::ControlClient::open(options_.coordinator, options_.token, kPatience));
   const std::string request = fmt::format("{{\"worker\":{}}}", options_.worker);
-  const auto deadline = Clock::now() + kConnectLimit;
-  Result<std::string> answer = client_->post("/task", request);
-  // An engine may start a worker before its coordinator listens.
-  while (!answer && answer.error().code == ErrorCode::kNotFound && Clock::now() < deadline) {
-    std::this_thread::sleep_for(kAskAgain * 10);
-    answer = client_->post("/task", request);
-  }
-  if (!answer) {
-    return tl::unexpected<Error>(answer.error());
-  }
-  TESSER_ASSIGN_OR_RETURN(task_, read_task(*answer));
-  TESSER_ASSIGN_OR_RETURN(const std::string programs, client_->post("/program", request));
+  TESSER_ASSIGN_OR_RETURN(const std::string task, ask("/task", request, kConnectLimit));
+  TESSER_ASSIGN_OR_RETURN(task_, read_task(task));
+  TESSER_ASSIGN_OR_RETURN(const std::string programs, ask("/program", request, kAnswerLimit));
   TESSER_ASSIGN_OR_RETURN(programs_, read_programs(programs));
   return {};
 }
@@ -205,7 +210,7 @@ Result<void> Worker::join() {
   const Joining joining{options_.worker, machine_name(), ::getpid(), device_->address()};
   std::vector<std::string> addresses;
   while (true) {
-    TESSER_ASSIGN_OR_RETURN(const std::string answer, client_->post("/join", to_json(joining)));
+    TESSER_ASSIGN_OR_RETURN(const std::string answer, ask("/join", to_json(joining), kAnswerLimit));
     TESSER_ASSIGN_OR_RETURN(addresses, read_addresses(answer));
     if (!addresses.empty()) {
       break;
