@@ -22,9 +22,9 @@ HELP = """\
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++, cut over two workers, and in PyTorch, side by side; names: mnist
                         (default), shakespeare
-  bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile), network (two workers over 1 Gbit/s
-                        against their plan), optimizer (update kernels), transfer (tensors between two processes:
-                        tesser, gRPC, Gloo, memcpy)
+  bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile, DDP, FSDP2), network (two
+                        workers over 1 Gbit/s against their plan), optimizer (update kernels), transfer (tensors
+                        between two processes: tesser, gRPC, Gloo, memcpy)
   lint                  check format, the dependency rule between folders, and Python style
   format                bring C++ and Python files into the project's format
   help                  this text
