@@ -325,9 +325,13 @@ Result<void> Client::leave() {
 
 tl::unexpected<Error> Client::explain(Hub& hub, const transport::Failure& failure) {
   const std::lock_guard lock(explaining_);  // the thread that pushes and the one that waits may both fail
-  if (const auto answer = hub.control->post("/v1/jobs/status", to_json(request()))) {
-    if (const auto status = read_job_status(*answer); status && !status->reason.empty()) {
-      return failed(fmt::format("job {} has failed at the hub: {}", options_.job, status->reason));
+  has_left_ = true;                         // who has failed is not waited for
+  // Who sends no heartbeat does not answer either, and the user has waited long enough.
+  if (failure.kind != transport::FailureKind::kPeerSilent) {
+    if (const auto answer = hub.control->post("/v1/jobs/status", to_json(request()))) {
+      if (const auto status = read_job_status(*answer); status && !status->reason.empty()) {
+        return failed(fmt::format("job {} has failed at the hub: {}", options_.job, status->reason));
+      }
     }
   }
   return failed(fmt::format("job {}: the hub at {} is lost: {}", options_.job, hub.url, failure.message));

@@ -25,13 +25,14 @@ STEPS = 18
 PAUSE = 0.03  # between steps, so that there is a middle
 # What the design allows for a loss to be known, and for reading it on a machine that does other things.
 NOTICE_SECONDS, SLACK = 5.0, 1.0
+START_SECONDS = 5.0  # for a process that is started again
 END_SECONDS = 60.0
 # The first seeds are one of each kind; then chance has it.
 KINDS = [
     ("stop", "worker", signal.SIGKILL),
     ("wait", "worker", signal.SIGKILL),
-    ("continue", "worker", signal.SIGSTOP),
-    ("stop", "hub", signal.SIGKILL),
+    ("continue", "worker", signal.SIGKILL),
+    ("stop", "hub", signal.SIGSTOP),
     ("wait", "worker", signal.SIGSTOP),
 ]
 
@@ -195,7 +196,7 @@ def check_worker(
     seconds = read_until(
         running, lambda: all(each.has_ended or each.steps > began[each.rank] + 2 for each in others), END_SECONDS
     )
-    assert seconds < NOTICE_SECONDS + SLACK
+    assert seconds < NOTICE_SECONDS + SLACK + (START_SECONDS if again else 0)
     read_until(running, lambda: all(each.has_ended for each in running), END_SECONDS)
     for each in running:
         assert each.error is None, f"rank {each.rank}: {each.error}"
