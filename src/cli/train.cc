@@ -203,9 +203,8 @@ void add_train(CLI::App& app, Action& action) {
                       "With --hosts: path of tesser there, if it is not this one's");
   command->add_option("--listen", distributed.listen,
                       "Where the coordinator listens for workers: HOST:PORT (127.0.0.1, or what leads to the hosts)");
-  command
-      ->add_option("--run-directory", distributed.run_directory,
-                   "Directory for the workers' logs and what they write for --trace; removed at the end");
+  command->add_option("--run-directory", distributed.run_directory,
+                      "Directory for the workers' logs and what they write for --trace; removed at the end");
   command->add_option("--threads", options.threads, "Threads to compute with, of each worker (0: all processors)")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

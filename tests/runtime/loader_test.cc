@@ -63,6 +63,25 @@ TEST_F(LoaderTest, ShuffledByTheDocumentedOrderFromAnyPosition) {
   }
 }
 
+TEST_F(LoaderTest, ReplicasTakeOneBatchAfterTheOther) {
+  test::write_safetensors<std::int64_t>(directory_ / "x.safetensors", "x", DType::kInt64, {11},
+                                        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const auto data = DataSet::open(directory_.path(), {{"x", DType::kInt64, {2}}});  // five batches
+  ASSERT_TRUE(data.has_value());
+  for (std::int64_t replica = 0; replica < 2; ++replica) {
+    Loader loader(*data, {0, false, {3, 1}, {}, 2, replica});
+    for (const auto& [epoch, first] :
+         {std::pair(3, 1), std::pair(3, 3), std::pair(4, 0), std::pair(4, 2), std::pair(5, 0)}) {
+      std::vector<std::int64_t> batch(2);
+      const MutableTensorView target{DType::kInt64, {2}, batch.data()};
+      EXPECT_EQ(loader.next({&target, 1}), (DataPosition{epoch, first}));
+      EXPECT_EQ(batch[0], 2 * (first + replica));
+    }
+  }
+  EXPECT_EQ(with_batches({3, 3}, *data, 2), (DataPosition{3, 3}));
+  EXPECT_EQ(with_batches({3, 4}, *data, 2), (DataPosition{4, 0}));
+}
+
 TEST_F(LoaderTest, EndsWithoutBeingAsked) {
   for (int i = 0; i < 50; ++i) {
     Loader loader(*data_, {1, true, {}});
