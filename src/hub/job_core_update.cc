@@ -17,7 +17,7 @@ namespace {
 using transport::Strided;
 
 // Workers that sleep are woken at most this often while there is more to update, which takes as long as some chunks do.
-constexpr std::chrono::microseconds kBetweenWakes{200};
+constexpr std::chrono::microseconds kBetweenWakes{1000};
 
 std::uint64_t ranks_below(std::uint32_t rank) { return rank >= 64 ? ~std::uint64_t{0} : bit(rank) - 1; }
 
