@@ -151,8 +151,11 @@ void HubExchange::abandon() {
 }
 
 std::string HubExchange::path() const {
-  // Without the hub's address.
-  return client_ == nullptr ? "" : "to the hub " + client_->paths().front().substr(options_.hub.size() + 2);
+  if (client_ == nullptr) {
+    return "";
+  }
+  std::string path = client_->paths().front().substr(options_.hub.size() + 2);  // without the hub's address
+  return path.insert(std::min(path.find(" ("), path.size()), " to the hub");
 }
 
 ExchangeReport HubExchange::take_report() { return std::exchange(report_, {}); }

@@ -128,7 +128,7 @@ def test_what_is_told(data: Path, tmp_path: Path) -> None:
     begin, end = run.of("start")[0], run.of("end")[0]
     assert (begin["replicas"], begin["workers"], begin["batch_size"]) == (2, 2, 2 * BATCH)
     assert (begin["batches_per_epoch"], begin["left_out"]) == (5, 5)
-    assert any("hub shared memory" in path for path in begin["paths"])
+    assert any("shared memory to the hub" in path for path in begin["paths"])
     assert [event["epoch"] for event in run.of("step")] == [1] * 5 + [2] * 2
     assert [(worker["replica"], worker["worker"]) for worker in end["workers"]] == [(0, 0), (1, 0)]
     for worker in end["workers"]:
@@ -138,7 +138,7 @@ def test_what_is_told(data: Path, tmp_path: Path) -> None:
         assert foreseen < alone.of("end")[0]["predicted_peak_bytes"], "optimizer state is the hub's"
     network = train(program, data, *words, "--network")  # where each replica has weights of its own
     assert network.code == 0, network.errors
-    assert any("hub TCP" in path for path in network.of("start")[0]["paths"])
+    assert any("TCP to the hub" in path for path in network.of("start")[0]["paths"])
     assert network.losses == run.losses
 
 
@@ -222,7 +222,8 @@ def test_random_numbers_differ(data: Path, tmp_path: Path) -> None:
     same = tmp_path / "same"
     same.mkdir()
     for name in ("images", "labels"):
-        np.save(same / f"{name}.npy", np.tile(np.load(data / f"{name}.npy")[:BATCH], (2, *[1] * (3 if name == "images" else 0))))
+        first = np.load(data / f"{name}.npy")[:BATCH]
+        np.save(same / f"{name}.npy", np.concatenate([first, first]))
     words = ["--no-shuffle", "--steps", 1, "--seed", 7]
     alone = train(tmp_path / "dropout.tesser", same, *words)
     both = train(tmp_path / "dropout.tesser", same, *words, "--replicas", 2)
