@@ -24,7 +24,8 @@ HELP = """\
                         (default), shakespeare
   bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile, DDP, FSDP2), network (two
                         workers over 1 Gbit/s against their plan), optimizer (update kernels), transfer (tensors
-                        between two processes: tesser, gRPC, Gloo, memcpy)
+                        between two processes: tesser, gRPC, Gloo, memcpy), hub (gradients of several workers become
+                        weights: tesser, Gloo, wide aggregation)
   lint                  check format, the dependency rule between folders, and Python style
   format                bring C++ and Python files into the project's format
   help                  this text

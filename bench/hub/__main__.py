@@ -148,12 +148,14 @@ def cases(options: argparse.Namespace) -> Iterator[list[Case]]:
                 yield [Case(model, system, workers, optimizer) for system in options.systems]
 
 
-def run(bench: Bench, options: argparse.Namespace) -> None:
+def run(bench: Bench, options: argparse.Namespace, written: Path) -> None:
+    """Measures, and writes after each group what is known, so that an ended run is not lost."""
     for number in range(1, options.rounds + 1):
         bench.measure_limit()
         for group in cases(options):
             for case in group:
                 bench.measure(case)
+            write(bench, written)
             done = group[0]
             print(
                 f"round {number}/{options.rounds}: {done.model}, {done.workers} workers, {done.optimizer}",
@@ -161,7 +163,12 @@ def run(bench: Bench, options: argparse.Namespace) -> None:
                 flush=True,
             )
     bench.measure_limit()
+    write(bench, written)
     bench.gloo.close()
+
+
+def write(bench: Bench, path: Path) -> None:
+    path.write_text(json.dumps(bench.rows(), indent=1) + "\n")
 
 
 def one_of(known: Sequence[str]):
@@ -212,12 +219,11 @@ def main() -> None:
     options = read_options()
     options.output.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.program.resolve(), options.time)
-    run(bench, options)
-    rows = bench.rows()
     name = "hub_chunks" if options.chunks else "hub"
+    run(bench, options, options.output / f"{name}.json")
+    rows = bench.rows()
     picture = report.chunk_picture(rows) if options.chunks else report.picture_of(rows)
     table = report.chunk_table(rows) if options.chunks else report.tables(rows)
-    (options.output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
     (options.output / f"{name}.svg").write_text(picture)
     print(f"{datetime.date.today()}  {machine.description()}")
     print(report.limit_text(bench.limits))

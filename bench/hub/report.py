@@ -123,14 +123,10 @@ def picture_of(rows: Rows) -> str:
         title = f"{OPTIMIZERS[optimizer]}, {workers} workers: exchanges/s relative to {base}"
         parts += bars(top, title, chart, present, base)
     height = TOP + len(charts) * (HEIGHT + 70) + 20
-    return picture.document(
-        LEFT + widest * GROUP + 40 + 300, height, [*parts, *picture.legend(present, LEFT, height)]
-    )
+    return picture.document(LEFT + widest * GROUP + 40 + 300, height, [*parts, *picture.legend(present, LEFT, height)])
 
 
-def bars(
-    top: float, title: str, chart: dict[str, dict[str, dict]], colours: dict[str, str], base: str
-) -> list[str]:
+def bars(top: float, title: str, chart: dict[str, dict[str, dict]], colours: dict[str, str], base: str) -> list[str]:
     relative = {
         model: {name: row["exchanges_s"] / systems[base]["exchanges_s"] for name, row in systems.items()}
         for model, systems in chart.items()
