@@ -37,8 +37,6 @@ RUNS = [
     ("gpt-groups-accumulate", 2, "tofu"),
     ("mlp-clip-both", 2, "tofu"),
     ("gpt-adamw", 4, "default"),
-    ("lstm_lm-adam", 6, "tofu"),
-    ("mlp-adam", 8, "tofu"),
 ]
 DOZEN = [
     "alexnet-sgd", "bert-adamw", "fcn5-sgd", "gpt-adamw", "gru_lm-adam", "llama-adam", "lstm_lm-adam", "mlp-adam",
