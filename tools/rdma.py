@@ -1,5 +1,5 @@
-"""./x test --rdma: the transport's suites and a training of two workers over real verbs, inside a guest whose kernel
-has a software RDMA adapter.
+"""./x test --rdma: the transport's suites, replicas at a hub, and a training of two workers over real verbs, inside a
+guest whose kernel has a software RDMA adapter.
 
 tests/clusters/rxe-vm.sh boots the guest in an emulated processor, so all of it is slow; the tests choose small sizes
 there (TESSER_SMALL_TESTS).
@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools import build, environment, totals
@@ -21,10 +22,28 @@ PACKAGES = ROOT / "tools" / "debian-packages-rdma.txt"
 GUEST = ROOT / "tests" / "clusters" / "rxe-vm.sh"
 SUITE_SECONDS = 900
 TRAINING_SECONDS = 600  # most of which goes to loading PyTorch's libraries
-GUEST_SECONDS = 2 * SUITE_SECONDS + TRAINING_SECONDS + 120
+GUEST_SECONDS = 3 * SUITE_SECONDS + TRAINING_SECONDS + 120
 TRAINING = "training over verbs"
-# Names of test cases end in their back end.
-SUITES = {"rc": "*/Rc:RegistrationFaults.*", "ud": "*/Ud"}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A test program, and what of it runs in the guest."""
+
+    title: str
+    program: str
+    pattern: str
+    variables: str = ""
+
+
+SUITES = {
+    # Names of the transport's test cases end in their back end.
+    "rc": Suite("transport over rc", "transport_test", "*/Rc:RegistrationFaults.*"),
+    "ud": Suite("transport over ud", "transport_test", "*/Ud"),
+    "hub": Suite(
+        "hub over rc", "hub_test", "HubTest.*Network*:HubTest.SeveralHubsEach*", "UCX_TLS=rc TESSER_HUB_TEST_PATH=UCX"
+    ),
+}
 # What the guest or rxe-vm.sh ends with when the suites did not even start.
 NO_START = {
     97: "the guest's kernel makes no software adapter",
@@ -42,7 +61,7 @@ def rdma_tests() -> Totals:
         return skipped(str(failure))
     if not shutil.which("qemu-system-x86_64"):
         return skipped("qemu-system-x86_64 is not installed")
-    build.build("release", ["transport_test", "tesser"])
+    build.build("release", ["transport_test", "hub_test", "tesser"])
     work = ROOT / "build" / "rdma"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -57,10 +76,10 @@ def rdma_tests() -> Totals:
     if not (work / "begun").is_file():
         return skipped(NO_START.get(status, f"{GUEST.relative_to(ROOT)} ended with {status}"))
     result = Totals("rdma")
-    for suite in SUITES:
-        ended = work / f"{suite}.status"
+    for name, suite in SUITES.items():
+        ended = work / f"{name}.status"
         exit_code = int(ended.read_text()) if ended.is_file() else None
-        result.add(totals.of_google_test(f"transport over {suite}", work / f"{suite}.json", exit_code))
+        result.add(totals.of_google_test(suite.title, work / f"{name}.json", exit_code))
     ended = work / "training.status"
     trained = ended.is_file() and int(ended.read_text()) == 0
     result.count(TRAINING, trained and outside("compare", work))
@@ -74,13 +93,14 @@ def outside(what: str, work: Path) -> bool:
 
 
 def guest_script(work: Path) -> str:
-    program = shlex.quote(str(build.directory("release") / "bin" / "transport_test"))
     lines = [f"cd {shlex.quote(str(work))} && touch begun", "export TESSER_SMALL_TESTS=1 GTEST_BRIEF=1"]
-    for suite, pattern in SUITES.items():
+    for name, suite in SUITES.items():
+        program = shlex.quote(str(build.directory("release") / "bin" / suite.program))
+        variables = f"{suite.variables} GTEST_OUTPUT=json:{name}.json"
         lines += [
-            f"echo '==> transport over {suite}'",
-            f"GTEST_OUTPUT=json:{suite}.json timeout {SUITE_SECONDS} {program} --gtest_filter='{pattern}'",
-            f"echo $? > {suite}.status",
+            f"echo '==> {suite.title}'",
+            f"env {variables} timeout {SUITE_SECONDS} {program} --gtest_filter='{suite.pattern}'",
+            f"echo $? > {name}.status",
         ]
     lines += [
         f"echo '==> {TRAINING}'",
@@ -92,8 +112,8 @@ def guest_script(work: Path) -> str:
 
 def skipped(reason: str) -> Totals:
     result = Totals("rdma")
-    for suite in SUITES:
-        print(f"skipped: transport over {suite}: {reason}")
+    for suite in SUITES.values():
+        print(f"skipped: {suite.title}: {reason}")
         result.skipped += 1
     print(f"skipped: {TRAINING}: {reason}")
     result.skipped += 1

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +27,8 @@ PLAN_SECONDS = 7200
 FUZZ_SECONDS = 20
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
+# Folders of tests/python that together take about as long as the others.
+FIRST_HALF = {"distributed", "hub", "models", "transport"}
 # Folders whose tests need ATen, which is not built with sanitizers.
 NEEDS_ATEN = {"executor"}
 
@@ -87,12 +91,14 @@ def fault_campaign() -> Totals:
 
 def worker_fault_campaign(folder: str) -> Totals:
     tests = ROOT / "tests" / "python" / folder / "test_faults.py"
+    build.build("release")
     return run_pytest(f"{folder}-faults", [tests], {"TESSER_FAULT_SEEDS": str(WORKER_FAULT_SEEDS)}, PYTEST_SECONDS)
 
 
 def plan_campaign() -> Totals:
     """In one process by the reference interpreter, and a dozen models in processes."""
     tests = [ROOT / "tests" / "python" / folder for folder in ("plan/test_lowered.py", "distributed/test_equality.py")]
+    build.build("release")
     return run_pytest("plans", tests, {"TESSER_ALL_PLANS": "1"}, PLAN_SECONDS)
 
 
@@ -191,26 +197,47 @@ def run_google_test(
 
 
 def python_tests(filter_text: str) -> Totals:
-    return run_pytest("pytest", ["-k", filter_text] if filter_text else [], {}, PYTEST_SECONDS)
-
-
-def run_pytest(name: str, arguments: list[object], variables: dict[str, str], seconds: int) -> Totals:
+    """Two pytest processes at a time, since most tests keep one processor busy or wait."""
     build.build("release")
+    tests = ROOT / "tests" / "python"
+    folders = sorted(path for path in tests.iterdir() if path.is_dir() and any(path.glob("test_*.py")))
+    chosen = ["-k", filter_text] if filter_text else []
+
+    def run_half(name: str, is_first: bool, log: Path | None) -> Totals:
+        part = [folder for folder in folders if (folder.name in FIRST_HALF) == is_first]
+        return run_pytest(name, [*part, *chosen], {"OMP_NUM_THREADS": "1"}, PYTEST_SECONDS, log)
+
+    log = build.directory("release") / "reports" / "pytest.log"
+    log.parent.mkdir(exist_ok=True)
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(run_half, "pytest-second", False, log)
+        result = run_half("pytest-first", True, None)
+        result.add(second.result())
+    print(log.read_text(encoding="utf-8", errors="replace"), flush=True)
+    return result
+
+
+def run_pytest(
+    name: str, arguments: list[object], variables: dict[str, str], seconds: int, log: Path | None = None
+) -> Totals:
+    """Of what the release preset has built. What it prints goes to `log` where there is one."""
     if not build.tesser().is_file():
         raise Failure("the build made no build/release/bin/tesser, which the Python tests run")
     junit = ROOT / "build" / "release" / "reports" / f"{name}.xml"
     junit.unlink(missing_ok=True)
     command = [environment.PYTHON, "-m", "pytest", "--quiet", f"--junit-xml={junit}", "--durations=5", *arguments]
     sys.stdout.flush()
+    variables = {"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"} | variables
     try:
-        exit_code = subprocess.run(
-            [str(part) for part in command],
-            cwd=ROOT,
-            env=environment_with(
-                {"TESSER_BINARY": str(build.tesser()), "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"} | variables
-            ),
-            timeout=PROGRAM_SECONDS if seconds is None else seconds,
-        ).returncode
+        with open(log, "wb") if log else nullcontext() as output:
+            exit_code = subprocess.run(
+                [str(part) for part in command],
+                cwd=ROOT,
+                env=environment_with(variables),
+                stdout=output,
+                stderr=subprocess.STDOUT if output else None,
+                timeout=seconds,
+            ).returncode
     except subprocess.TimeoutExpired:
         return Totals(name, failures=[f"{name}: still running after {seconds} s"])
     nothing_selected = 5

@@ -2,9 +2,11 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "optimizer/update.h"
@@ -167,6 +169,11 @@ std::vector<Tensors> run_replicas(const RunOptions& options, const std::vector<s
       worker.job = job;
       auto client = Client::join(std::move(worker));
       ASSERT_TRUE(client.has_value()) << client.error().message;
+      if (const char* path = std::getenv("TESSER_HUB_TEST_PATH"); path != nullptr && options.through_network) {
+        for (const std::string& each : (*client)->paths()) {
+          EXPECT_THAT(each, ::testing::HasSubstr(path));
+        }
+      }
       for (std::size_t key = 0; key < options.settings.keys.size(); ++key) {
         std::vector<float> initial;
         for (std::int64_t i = 0; i < options.settings.keys[key].elements; ++i) {
