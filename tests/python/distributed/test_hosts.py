@@ -17,40 +17,22 @@ import pytest
 
 from tests.python.commands import command, finish, run_environment, train
 from tests.python.distributed.runs import END_SECONDS, is_running, wait_until
+from tests.python.namespaces import two_namespaces
 
 SLACK = 1.0
 
 
-def ip(*words: str) -> bool:
-    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
-
-
 @pytest.fixture(scope="module")
 def machines() -> Iterator[list[str]]:
-    """Two of them with one link between: 10.97.0.1 and 10.97.0.2."""
-    names = [f"tesserh{index}-{os.getpid()}" for index in range(2)]
-    pair = f"th{os.getpid()}"
-    up = all(ip("netns", "add", name) for name in names)
-    up = up and ip("link", "add", f"{pair}a", "netns", names[0], "type", "veth", "peer", "name", f"{pair}b", "netns",
-                   names[1])  # fmt: skip
-    for index, end in enumerate("ab"):
-        up = up and ip("-n", names[index], "link", "set", "lo", "up")
-        up = up and ip("-n", names[index], "addr", "add", f"10.97.0.{index + 1}/24", "dev", f"{pair}{end}")
-        up = up and ip("-n", names[index], "link", "set", f"{pair}{end}", "up")
-    try:
-        if not up:
-            pytest.skip("no network namespaces can be made here")
+    with two_namespaces("h") as names:
         yield names
-    finally:
-        for name in names:
-            ip("netns", "del", name)
 
 
 def lead(machines: list[str], samples: Path, *words: object, launcher: object = "ip netns exec") -> subprocess.Popen:
     """The coordinator, in the first namespace."""
     whole = command(
         "train", samples / "classifier.tesser", "--data", samples / "train", "--threads", 1, "--json", "--seed", 3,
-        "--preset", "tofu", "--network", "--launcher", launcher, "--listen", "10.97.0.1:0", *words,
+        "--preset", "tofu", "--network", "--launcher", launcher, "--listen", "10.98.0.1:0", *words,
     )  # fmt: skip
     return subprocess.Popen(
         ["ip", "netns", "exec", machines[0], *whole], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

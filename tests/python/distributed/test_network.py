@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,33 +16,15 @@ from tests.python.commands import command, finish, run_environment, tesser_outpu
 from tests.python.distributed.runs import trained, weights
 from tests.python.models.cases import PAIRS
 from tests.python.models.equality import SEED, Run, differences, write_data
+from tests.python.namespaces import two_namespaces
 
 STEPS = 5
 
 
-def ip(*words: str) -> bool:
-    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
-
-
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[list[str]]:
-    """Two of them with one link between: 10.98.0.1 and 10.98.0.2."""
-    names = [f"tesserd{index}-{os.getpid()}" for index in range(2)]
-    pair = f"td{os.getpid()}"
-    up = all(ip("netns", "add", name) for name in names)
-    up = up and ip("link", "add", f"{pair}a", "netns", names[0], "type", "veth", "peer", "name", f"{pair}b", "netns",
-                   names[1])  # fmt: skip
-    for index, end in enumerate("ab"):
-        up = up and ip("-n", names[index], "link", "set", "lo", "up")
-        up = up and ip("-n", names[index], "addr", "add", f"10.98.0.{index + 1}/24", "dev", f"{pair}{end}")
-        up = up and ip("-n", names[index], "link", "set", f"{pair}{end}", "up")
-    try:
-        if not up:
-            pytest.skip("no network namespaces can be made here")
+    with two_namespaces("d") as names:
         yield names
-    finally:
-        for name in names:
-            ip("netns", "del", name)
 
 
 def sent_bytes(name: str) -> int:
