@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -16,6 +17,8 @@ namespace tesser::control {
 inline constexpr const char* kRunTokenVariable = "TESSER_RUN_TOKEN";
 // 32 random hexadecimal digits; empty when the system gives no random numbers.
 std::string make_run_token();
+// Whether a secret that was given is the one expected, in a time that does not depend on where they differ.
+bool is_same_secret(std::string_view given, std::string_view expected);
 
 // Called on the server's threads, several at a time. An error reaches the client as that of its request: with status
 // 404 for kNotFound and 422 else.

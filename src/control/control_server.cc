@@ -36,16 +36,6 @@ struct Refusal {
   std::string text;
 };
 
-// In a time that does not depend on where they differ.
-bool are_same(std::string_view given, std::string_view expected) {
-  unsigned difference = given.size() == expected.size() ? 0 : 1;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const char other = expected.empty() ? '\0' : expected[i % expected.size()];
-    difference |= static_cast<unsigned char>(given[i] ^ other);
-  }
-  return difference == 0;
-}
-
 // What cpp-httplib reads a connection by.
 class Stream final : public httplib::Stream {
  public:
@@ -151,7 +141,7 @@ class HttpServer final : public ControlServer, private httplib::Server {
   // Of a request whose headers have come, before any of its body is read.
   std::optional<Refusal> refusal_of(const httplib::Request& request) const {
     const bool open = authorization_.empty() || (options_.needs_token && !options_.needs_token(request.path));
-    if (!open && !are_same(request.get_header_value("Authorization"), authorization_)) {
+    if (!open && !is_same_secret(request.get_header_value("Authorization"), authorization_)) {
       return Refusal{403, fmt::format("this request does not carry the token that the {} expects", options_.what)};
     }
     const bool gets = request.method == "GET" || request.method == "HEAD";
@@ -228,6 +218,15 @@ class HttpServer final : public ControlServer, private httplib::Server {
 };
 
 }  // namespace
+
+bool is_same_secret(std::string_view given, std::string_view expected) {
+  unsigned difference = given.size() == expected.size() ? 0 : 1;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const char other = expected.empty() ? '\0' : expected[i % expected.size()];
+    difference |= static_cast<unsigned char>(given[i] ^ other);
+  }
+  return difference == 0;
+}
 
 Result<std::unique_ptr<ControlServer>> ControlServer::open(const std::string& address, const std::string& token,
                                                            int clients, Answer answer, ControlServerOptions options) {

@@ -243,7 +243,7 @@ Result<void> Client::give_initial(Hub& hub) {
       }
     }
   }
-  // State goes by way of the gradients' or, if need be, one more region.
+  // State is written from regions of its own, which stay until all of it is there.
   std::vector<std::shared_ptr<transport::MemoryRegion>> kept;
   for (const InitialState& state : initial_state_) {
     TESSER_ASSIGN_OR_RETURN(

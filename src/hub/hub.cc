@@ -7,11 +7,11 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/json_members.h"
 #include "control/control_http.h"
@@ -142,7 +142,10 @@ class HubServer final : public Hub {
   }
 
   Result<std::shared_ptr<Job>> job_to_join(const JoinRequest& request) {
-    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Job> earlier;  // of this name, and over: it ends its threads when other requests can go on
+    std::unique_lock lock(mutex_);
+    // Its other workers wait while the first one's request opens a job; other jobs do not.
+    opened_.wait(lock, [&] { return !opening_.contains(request.job); });
     if (request.job.empty() || request.job.size() > kLongestName || request.nonce.size() < kShortestNonce) {
       return refuse(
           request.job.substr(0, kLongestName),
@@ -167,8 +170,14 @@ class HubServer final : public Hub {
                                                bytes, options_.job_memory));
       }
     }
-    TESSER_ASSIGN_OR_RETURN(std::shared_ptr<Job> job, Job::open(place, request));
-    jobs_[request.job] = {job, std::nullopt};
+    opening_.insert(request.job);
+    lock.unlock();
+    Result<std::unique_ptr<Job>> opened = Job::open(place, request);
+    lock.lock();
+    opening_.erase(request.job);
+    opened_.notify_all();
+    TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, std::move(opened));
+    earlier = std::exchange(jobs_[request.job], {job, std::nullopt}).job;
     finished_.erase(request.job);
     options_.log(fmt::format("job {}: {} workers, {} tensors\n{}", request.job, request.settings.replicas,
                              request.settings.keys.size(), job->mapping()));
@@ -204,7 +213,7 @@ class HubServer final : public Hub {
     {
       const std::lock_guard lock(mutex_);
       const auto found = finished_.find(request.job);
-      if (found != finished_.end() && found->second.nonce == request.nonce) {
+      if (found != finished_.end() && control::is_same_secret(request.nonce, found->second.nonce)) {
         return to_json(found->second.status);
       }
     }
@@ -266,6 +275,8 @@ class HubServer final : public Hub {
   std::mutex mutex_;  // what follows
   std::map<std::string, Entry> jobs_;
   std::map<std::string, Finished> finished_;
+  std::set<std::string> opening_;  // jobs
+  std::condition_variable opened_;
   bool stops_ = false;
   std::atomic<std::uint64_t> refused_{0};
   std::condition_variable stopped_;

@@ -1,12 +1,11 @@
 #include "hub/job.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "control/control_http.h"
 #include "hub/topology.h"
 
 namespace tesser::hub {
@@ -16,15 +15,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{20};
 // How often the control thread looks for losses.
 constexpr std::chrono::milliseconds kLook{20};
-
-// The same time whatever the texts, as far as their lengths are equal.
-bool are_equal(const std::string& left, const std::string& right) {
-  unsigned char difference = left.size() == right.size() ? 0 : 1;
-  for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
-    difference |= static_cast<unsigned char>(left[i] ^ right[i]);
-  }
-  return difference == 0;
-}
 
 std::vector<int> as_cores(const std::vector<std::int64_t>& numbers) { return {numbers.begin(), numbers.end()}; }
 
@@ -182,7 +172,7 @@ Job::~Job() {
   }
 }
 
-bool Job::has_nonce(const std::string& nonce) const { return are_equal(nonce, nonce_); }
+bool Job::has_nonce(const std::string& nonce) const { return control::is_same_secret(nonce, nonce_); }
 
 void Job::log(const std::string& line) const { place_.log(fmt::format("job {}: {}", name_, line)); }
 

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-
-#include "base/check.h"
 
 namespace tesser::hub {
 namespace {

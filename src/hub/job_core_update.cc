@@ -3,11 +3,8 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <thread>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "hub/job_core.h"
 
@@ -261,14 +258,7 @@ void JobCore::finish(std::uint32_t chunk) {
 
 void JobCore::update(std::uint32_t chunk, float scale) {
   ChunkState& state = states_[chunk];
-  const Chunk& each = context_.map.chunks[chunk];
   bool changed = (state.given & ~state.none) != 0;
-  if (context_.rate_limit != nullptr) {
-    const auto replicas = static_cast<std::uint64_t>(std::popcount(state.given));
-    const auto when =
-        context_.rate_limit->take(2 * replicas * static_cast<std::uint64_t>(each.elements) * sizeof(float));
-    std::this_thread::sleep_until(when);
-  }
   if (row_elements(chunk) != 0) {
     const bool is_summed = state.merged != 0;
     float* sum = is_summed ? merge_buffer(chunk) : row_sum_.data();
@@ -301,6 +291,11 @@ void JobCore::apply(std::uint32_t chunk, const float* first, std::span<const voi
 
 void JobCore::end_step(std::uint32_t chunk, bool changed) {
   ChunkState& state = states_[chunk];
+  if (context_.rate_limit != nullptr) {
+    const auto bytes = static_cast<std::uint64_t>(context_.map.chunks[chunk].elements) * sizeof(float);
+    const auto when = context_.rate_limit->take(2 * static_cast<std::uint64_t>(std::popcount(state.given)) * bytes);
+    std::this_thread::sleep_until(when);
+  }
   state.given = 0;
   state.none = 0;
   state.merged = 0;

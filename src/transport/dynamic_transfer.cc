@@ -41,10 +41,7 @@ Outcome<bool> DynamicSender::connected() {
     return true;
   }
   if (!end_.connected()) {
-    if (auto reason = end_.ended(sequence_)) {
-      return tl::unexpected<Failure>(std::move(*reason));
-    }
-    return false;
+    return end_.not_yet(sequence_);
   }
   const Announcement& other = end_.other();
   if (!end_.other_has(other.signal, SignalArea::kWordBytes) || !end_.other_has(other.block, SignalArea::kBlockBytes)) {

@@ -57,10 +57,7 @@ Outcome<bool> NotificationReader::connected() {
   if (end_.connected()) {
     return true;
   }
-  if (auto reason = end_.ended(sequence_)) {
-    return tl::unexpected<Failure>(std::move(*reason));
-  }
-  return false;
+  return end_.not_yet(sequence_);
 }
 
 std::uint64_t NotificationReader::load() const { return load_signal(ring_, slot(sequence_, end_.own().ring_words)); }
@@ -108,10 +105,7 @@ Outcome<bool> NotificationWriter::connected() {
     return true;
   }
   if (!end_.connected()) {
-    if (auto reason = end_.ended(sequence_)) {
-      return tl::unexpected<Failure>(std::move(*reason));
-    }
-    return false;
+    return end_.not_yet(sequence_);
   }
   const Announcement& other = end_.other();
   if (!std::has_single_bit(other.ring_words) || other.ring_words > NotificationReader::kMostCapacity ||

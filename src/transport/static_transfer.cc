@@ -30,13 +30,6 @@ Outcome<void> check_same_type(const TransferEnd& end) {
   return {};
 }
 
-Outcome<bool> not_yet(const TransferEnd& end, std::uint32_t sequence) {
-  if (auto reason = end.ended(sequence)) {
-    return tl::unexpected<Failure>(std::move(*reason));
-  }
-  return false;
-}
-
 }  // namespace
 
 // While it exists, sleepers of the device look again every millisecond.
@@ -84,7 +77,7 @@ Outcome<bool> StaticReceiver::connected() {
     return true;
   }
   if (!end_.connected()) {
-    return not_yet(end_, sequence_);
+    return end_.not_yet(sequence_);
   }
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_same_type(end_));
   if ((end_.other().flags & kTailFlagged) != 0 && end_.channel().path().path == Path::kUcx) {
@@ -125,7 +118,7 @@ Outcome<bool> StaticReceiver::poll() {
     TESSER_TRANSPORT_RETURN_IF_FAILED(end_.signal(sequence_));
     grant_ = Grant::kSent;
   }
-  return not_yet(end_, sequence_);
+  return end_.not_yet(sequence_);
 }
 
 Outcome<StaticSender> StaticSender::open(std::shared_ptr<Channel> channel, std::string name, const TensorType& type,
@@ -146,7 +139,7 @@ Outcome<bool> StaticSender::connected() {
     return true;
   }
   if (!end_.connected()) {
-    return not_yet(end_, sequence_);
+    return end_.not_yet(sequence_);
   }
   TESSER_TRANSPORT_RETURN_IF_FAILED(check_same_type(end_));
   const Announcement& other = end_.other();

@@ -98,6 +98,13 @@ bool TransferEnd::other_has(std::uint32_t offset, std::uint64_t bytes) const {
   return offset % SignalArea::kWordBytes == 0 && offset + bytes <= channel_->peer_signals().bytes();
 }
 
+Outcome<bool> TransferEnd::not_yet(std::uint32_t sequence) const {
+  if (auto reason = ended(sequence)) {
+    return tl::unexpected<Failure>(std::move(*reason));
+  }
+  return false;
+}
+
 std::optional<Failure> TransferEnd::ended(std::uint32_t sequence, std::uint32_t window) const {
   if (channel_->failed()) {
     return channel_->failure();

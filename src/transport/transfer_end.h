@@ -44,6 +44,8 @@ class TransferEnd {
   // signalled it (a last signal may arrive after the news of the end).
   // `window`: how many transfers, from this one on, the other end may have signalled at most.
   std::optional<Failure> ended(std::uint32_t sequence, std::uint32_t window = 1) const;
+  // The answer where transfer `sequence` is not there: the failure if it will not come, else false.
+  Outcome<bool> not_yet(std::uint32_t sequence) const;
 
  private:
   std::uint64_t awaited(std::uint32_t sequence) const { return std::uint64_t{own_.nonce} << 32 | sequence; }
