@@ -25,7 +25,7 @@ MAY_USE: dict[str, set[str]] = {
     "control": {"base"},
     "hub": {"transport", "optimizer", "control"},
     "runtime": {"lowering", "hub", "kernels"},
-    "platform": {"base"},
+    "platform": {"control"},
     "cli": {"runtime", "platform"},
 }
 
@@ -49,7 +49,9 @@ LIBRARIES = [
         "src/runtime/{executor,kernels,argument_reader,step_allocator}*",
     ),
     Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/ucx_", "src/transport/ucx_*", in_headers=True),
-    Library("SQLite", r"sqlite3", r"src/platform/store/", "src/platform/store"),
+    Library("SQLite", r"(sqlite3|SQLiteCpp/)", r"src/platform/store/[a-z_]*\.cc$", "sources of src/platform/store"),
+    Library("yaml-cpp", r"yaml-cpp/", r"src/platform/job/[a-z_]*\.cc$", "sources of src/platform/job"),
+    Library("libcurl", r"curl/", r"src/platform/web/[a-z_]*\.cc$", "sources of src/platform/web"),
     Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
     Library("hwloc", r"hwloc", r"src/hub/topology\.cc$", "src/hub/topology.cc"),
     Library("prometheus-cpp", r"prometheus/", r"src/hub/metrics\.cc$", "src/hub/metrics.cc"),

@@ -29,6 +29,8 @@ FUZZ_SECONDS = 20
 TESTED_BY_PYTHON = {"cli"}
 # Folders of tests/python that together take about as long as the others.
 FIRST_HALF = {"distributed", "hub", "models", "transport"}
+# Folders of src/ that have a library, and a test program, for each folder in them.
+HAS_PARTS = {"platform"}
 # Folders whose tests need ATen, which is not built with sanitizers.
 NEEDS_ATEN = {"executor"}
 
@@ -160,7 +162,10 @@ def expected_programs(preset: str) -> set[str]:
     """Every folder of src/ with sources has a test program of its name; nobody can lose one by forgetting to build
     it.
     """
-    folders = {path.parent.relative_to(ROOT / "src").parts[0] for path in (ROOT / "src").glob("*/**/*.cc")}
+    folders = set()
+    for path in (ROOT / "src").glob("*/**/*.cc"):
+        parts = path.parent.relative_to(ROOT / "src").parts
+        folders.add("_".join(parts[:2]) if parts[0] in HAS_PARTS else parts[0])
     return folders - TESTED_BY_PYTHON - (set() if preset in ("release", "debug") else NEEDS_ATEN)
 
 

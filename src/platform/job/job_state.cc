@@ -1,0 +1,67 @@
+#include "platform/job/job_state.h"
+
+#include <array>
+#include <cstddef>
+
+namespace tesser::platform {
+namespace {
+
+constexpr std::array<std::string_view, 10> kStates = {"QUEUED",  "PENDING",   "DEPLOYING", "DOWNLOADING", "PROCESSING",
+                                                      "STORING", "COMPLETED", "FAILED",    "HALTED",      "RESUMED"};
+constexpr std::array<std::string_view, 3> kWanted = {"run", "halt", "delete"};
+
+template <typename Value, std::size_t count>
+std::optional<Value> named(const std::array<std::string_view, count>& names, std::string_view name) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (names[i] == name) {
+      return static_cast<Value>(i);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view name_of(JobState state) { return kStates[static_cast<std::size_t>(state)]; }
+std::optional<JobState> job_state_named(std::string_view name) { return named<JobState>(kStates, name); }
+std::string_view name_of(Wanted wanted) { return kWanted[static_cast<std::size_t>(wanted)]; }
+std::optional<Wanted> wanted_named(std::string_view name) { return named<Wanted>(kWanted, name); }
+
+bool may_follow(JobState from, JobState to) {
+  if (is_final(from) || from == to) {
+    return false;
+  }
+  if (to == JobState::kFailed) {
+    return true;
+  }
+  if (to == JobState::kHalted) {
+    return from != JobState::kHalted;
+  }
+  switch (from) {
+    case JobState::kQueued:
+    case JobState::kResumed:
+      return to == JobState::kPending;
+    case JobState::kPending:
+      return to == JobState::kDeploying || to == JobState::kQueued;
+    case JobState::kDeploying:
+      return to == JobState::kDownloading || to == JobState::kQueued;
+    case JobState::kDownloading:
+      return to == JobState::kProcessing || to == JobState::kDeploying;
+    case JobState::kProcessing:
+      return to == JobState::kStoring || to == JobState::kDeploying || to == JobState::kQueued;
+    case JobState::kStoring:
+      return to == JobState::kCompleted;
+    case JobState::kHalted:
+      return to == JobState::kResumed;
+    default:
+      return false;
+  }
+}
+
+bool is_final(JobState state) { return state == JobState::kCompleted || state == JobState::kFailed; }
+
+bool waits_for_places(JobState state) { return state == JobState::kQueued || state == JobState::kResumed; }
+
+bool holds_places(JobState state) { return !is_final(state) && !waits_for_places(state) && state != JobState::kHalted; }
+
+}  // namespace tesser::platform

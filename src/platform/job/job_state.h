@@ -1,0 +1,43 @@
+// The states of a job and what may follow what (docs/platform.md, states; "FfDL", Middleware 2019, section 3).
+//
+// Values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tesser::platform {
+
+enum class JobState : std::uint8_t {
+  kQueued,       // accepted and stored; waits for places
+  kPending,      // has places; its guardian starts
+  kDeploying,    // learners start, all or none
+  kDownloading,  // data stores are fetched
+  kProcessing,   // commands run
+  kStoring,      // results are stored
+  kCompleted,    // final
+  kFailed,       // final
+  kHalted,       // stopped by its owner; may be resumed
+  kResumed,      // waits for places again
+};
+
+// What the owner of a job wants of it, as opposed to what it is.
+enum class Wanted : std::uint8_t { kRun, kHalt, kDelete };
+
+// "QUEUED", as it is stored, shown and sent.
+std::string_view name_of(JobState state);
+std::optional<JobState> job_state_named(std::string_view name);
+// "run", "halt", "delete".
+std::string_view name_of(Wanted wanted);
+std::optional<Wanted> wanted_named(std::string_view name);
+
+// Whether a job may go from one state to the other. Nothing leaves a final state, and no state follows itself.
+bool may_follow(JobState from, JobState to);
+bool is_final(JobState state);
+// Whether a job in this state waits for places.
+bool waits_for_places(JobState state);
+// Whether a job in this state holds places on nodes, and has or gets a guardian.
+bool holds_places(JobState state);
+
+}  // namespace tesser::platform
