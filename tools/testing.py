@@ -25,6 +25,7 @@ FAULT_SECONDS = 1800
 WORKER_FAULT_SEEDS = 50
 PLAN_SECONDS = 7200
 FUZZ_SECONDS = 20
+FUZZ_AT_ONCE = 2
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
 # Folders of tests/python that together take about as long as the others.
@@ -260,24 +261,33 @@ def fuzz(seconds: int) -> Totals:
         return Totals("fuzz", failures=["fuzz: tests/fuzz has no NAME_fuzzer.cc"])
     build.build("fuzz", [source.stem for source in sources])
     result = Totals("fuzz")
-    directory = build.directory("fuzz")
-    for source in sources:
-        target = directory / "bin" / source.stem
-        if not target.is_file():
-            result.failures.append(f"{source.stem}: its program was not built")
-            continue
-        corpus = directory / "corpus" / source.stem
-        artifacts = directory / "artifacts" / source.stem
-        seeds = ROOT / "tests" / "fuzz" / "corpus" / source.stem.removesuffix("_fuzzer")
-        corpus.mkdir(parents=True, exist_ok=True)
-        artifacts.mkdir(parents=True, exist_ok=True)
-        limits = [
-            f"-max_total_time={seconds}",
-            "-timeout=20",
-            "-rss_limit_mb=2048",
-            "-print_final_stats=1",
-            "-verbosity=0",
-        ]
-        command = [target, *limits, f"-artifact_prefix={artifacts}/", corpus, *([seeds] if seeds.is_dir() else [])]
-        result.count(f"{source.stem} ({artifacts} has the input)", succeeds(command, SANITIZER_OPTIONS))
+    with ThreadPoolExecutor(max_workers=FUZZ_AT_ONCE) as pool:
+        passed = pool.map(partial(fuzz_target, seconds=seconds), sources)
+        for source, (case, good) in zip(sources, passed, strict=True):
+            if case:
+                result.count(case, good)
+            else:
+                result.failures.append(f"{source.stem}: its program was not built")
     return result
+
+
+def fuzz_target(source: Path, seconds: int) -> tuple[str, bool]:
+    """The target's name in the totals, and whether it found nothing; no name when it was not built."""
+    directory = build.directory("fuzz")
+    target = directory / "bin" / source.stem
+    if not target.is_file():
+        return "", False
+    corpus = directory / "corpus" / source.stem
+    artifacts = directory / "artifacts" / source.stem
+    seeds = ROOT / "tests" / "fuzz" / "corpus" / source.stem.removesuffix("_fuzzer")
+    corpus.mkdir(parents=True, exist_ok=True)
+    artifacts.mkdir(parents=True, exist_ok=True)
+    limits = [
+        f"-max_total_time={seconds}",
+        "-timeout=20",
+        "-rss_limit_mb=2048",
+        "-print_final_stats=1",
+        "-verbosity=0",
+    ]
+    command = [target, *limits, f"-artifact_prefix={artifacts}/", corpus, *([seeds] if seeds.is_dir() else [])]
+    return f"{source.stem} ({artifacts} has the input)", succeeds(command, SANITIZER_OPTIONS)
