@@ -23,6 +23,7 @@ class Volume {
   std::filesystem::path data() const { return root_ / "data"; }
   std::filesystem::path checkpoints() const { return root_ / "checkpoints"; }
   std::filesystem::path results() const { return root_ / "results"; }
+  std::filesystem::path state() const { return root_ / "state"; }
   std::filesystem::path progress() const { return root_ / "progress.json"; }
 
   std::filesystem::path guardian() const { return root_ / "guardian"; }
@@ -40,12 +41,18 @@ class Volume {
   std::filesystem::path learner_exit(int attempt_number, int rank) const {
     return attempt(attempt_number) / ("exit-" + std::to_string(rank) + ".json");
   }
+  // What the learner process itself says, for people who look for the reason of a failure; appended.
+  std::filesystem::path learner_output(int attempt_number, int rank) const {
+    return attempt(attempt_number) / ("learner-" + std::to_string(rank) + ".log");
+  }
 
   std::filesystem::path log(int rank) const { return root_ / "logs" / std::to_string(rank); }
   // The command's own output, standard output and standard error together.
   std::filesystem::path raw_log(int rank, int attempt_number) const {
     return log(rank) / ("raw-" + std::to_string(attempt_number));
   }
+  // LOG_DIR of the command.
+  std::filesystem::path log_files(int rank) const { return log(rank) / "files"; }
   std::filesystem::path metrics(int rank) const { return root_ / "metrics" / (std::to_string(rank) + ".jsonl"); }
 
  private:
