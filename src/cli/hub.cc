@@ -12,8 +12,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/json_members.h"
-#include "cli/amount_text.h"
 #include "cli/commands.h"
 #include "cli/stop_signal.h"
 #include "hub/arrangement.h"

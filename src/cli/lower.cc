@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/amount_text.h"
+#include "base/amount_text.h"
 #include "cli/commands.h"
 #include "lowering/format.h"
 #include "lowering/lower.h"

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/nearest_name.h"
 #include "cli/commands.h"
-#include "cli/nearest_name.h"
 
 namespace tesser::cli {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/json.h"
-#include "cli/amount_text.h"
 #include "cli/commands.h"
 #include "graph/read.h"
 #include "partition/expand.h"

@@ -12,8 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/json.h"
-#include "cli/amount_text.h"
 
 namespace tesser::cli {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/json.h"
-#include "cli/amount_text.h"
 #include "cli/commands.h"
 #include "cli/show_lowered.h"
 #include "cli/show_plan.h"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/json.h"
-#include "cli/amount_text.h"
 #include "graph/program.h"
 #include "lowering/format.h"
 #include "runtime/executor.h"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/json.h"
-#include "cli/amount_text.h"
 #include "partition/format.h"
 #include "partition/search.h"
 #include "partition/summary.h"

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/nearest_name.h"
 #include "cli/commands.h"
-#include "cli/nearest_name.h"
 #include "graph/print.h"
 #include "graph/read.h"
 #include "partition/expand.h"

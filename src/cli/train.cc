@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/amount_text.h"
+#include "base/amount_text.h"
 #include "cli/commands.h"
 #include "cli/reporters.h"
 #include "cli/stop_signal.h"

@@ -1,8 +1,8 @@
-#include "cli/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <algorithm>
 
-namespace tesser::cli {
+namespace tesser {
 namespace {
 
 // Damerau-Levenshtein distance with adjacent swaps.
@@ -39,4 +39,4 @@ std::optional<std::string> nearest_name(std::string_view given, const std::vecto
   return nearest;
 }
 
-}  // namespace tesser::cli
+}  // namespace tesser
