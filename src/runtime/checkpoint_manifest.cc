@@ -9,11 +9,11 @@
 
 #include <fmt/format.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
 #include "graph/names.h"
-#include "runtime/checksum.h"
 
 namespace tesser::runtime {
 namespace {

@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "base/file.h"
-#include "runtime/checksum.h"
 
 namespace tesser::runtime {
 namespace {

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/safetensors.h"
-#include "runtime/checksum.h"
 #include "runtime/npy.h"
 
 namespace tesser::runtime {

@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "base/checksum.h"
 #include "graph/read.h"
 #include "partition/expand.h"
 #include "partition/format.h"
 #include "partition/signature.h"
-#include "runtime/checksum.h"
 
 namespace tesser::runtime {
 namespace {

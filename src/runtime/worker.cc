@@ -16,10 +16,10 @@
 
 #include <fmt/format.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "graph/read.h"
 #include "runtime/checkpoint_writer.h"
-#include "runtime/checksum.h"
 #include "runtime/control_messages.h"
 #include "runtime/evaluate.h"
 #include "runtime/executor.h"
