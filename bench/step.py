@@ -1,5 +1,5 @@
 """./x bench step: the time and memory of one training step in tesser, PyTorch eager and torch.compile, and of several
-workers in tesser, DistributedDataParallel and FSDP2.
+workers in tesser, tesser's replicas, PyTorch with tesser.hub, DistributedDataParallel and FSDP2.
 
 Every system runs in processes of its own with one fixed batch in memory: one process with all threads, or as many
 workers as there are threads, with one each and an equal share of the same batch. The processes take turns in rounds, so
@@ -47,6 +47,8 @@ VARIANTS = {
     "eager": Variant("torch-eager"),
     "compile-loss": Variant("torch-compile"),
     "compile-all": Variant("torch-compile"),
+    "tesser-replicas": Variant("tesser-replicas", distributed=True),
+    "torch-hub": Variant("torch-hub", distributed=True),
     "ddp": Variant("torch-ddp", distributed=True),
     "fsdp2": Variant("torch-fsdp2", distributed=True),
 }
@@ -97,8 +99,13 @@ class Bench:
 
     def environment(self, threads: int) -> dict[str, str]:
         path = f"{ROOT / 'python'}:{ROOT}"
-        inductor = str(self.output / "inductor")
-        return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": inductor}
+        return {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),
+            "PYTHONPATH": path,
+            "TORCHINDUCTOR_CACHE_DIR": str(self.output / "inductor"),
+            "TESSER_HUB_LIBRARY": str(self.tesser.parents[1] / "lib" / "libtesser_hub.so"),
+        }
 
     def lines_of(self, command: list[str], threads: int) -> list[dict]:
         """JSON lines a process of its own prints; its messages go where ours go."""
@@ -115,7 +122,8 @@ class Bench:
         """The model's program, beside the folder of its data."""
         folder = self.output / "inputs" / model
         shutil.rmtree(folder, ignore_errors=True)
-        self.lines_of([sys.executable, "-m", "bench.step_models", model, str(folder)], self.threads)
+        command = [sys.executable, "-m", "bench.step_models", model, str(folder), str(self.threads)]
+        self.lines_of(command, self.threads)
         return folder / f"{model}.tesser"
 
     def gemm_rate(self) -> float:
@@ -128,7 +136,7 @@ class Bench:
 
     def measure(self, measurement: Measurement) -> dict:
         """One round: milliseconds of each counted step, and peak bytes."""
-        if measurement.system == "tesser":
+        if measurement.system in ("tesser", "tesser-replicas"):
             return self.measure_tesser(measurement)
         counts = ["--warm-up", str(self.warm_up), "--steps", str(self.steps)]
         arguments = [measurement.model, measurement.variant, *counts]
@@ -139,17 +147,23 @@ class Bench:
 
     def measure_tesser(self, measurement: Measurement) -> dict:
         steps = self.warm_up + self.steps
-        events = self.train(measurement.model, steps, measurement.workers, measurement.threads)
+        model, workers, threads = measurement.model, measurement.workers, measurement.threads
+        if measurement.system == "tesser-replicas":
+            events = self.train(model, steps, 1, threads, replicas=workers)
+        else:
+            events = self.train(model, steps, workers, threads)
         seconds = [event["seconds"] for event in events if event["event"] == "step"]
         peak = events[-1]["resident_peak_bytes"]
         loaded = machine.loaded_bytes(self.tesser, self.environment(measurement.threads))
         return {"step_ms": [second * 1e3 for second in seconds[self.warm_up :]], "peak_bytes": peak - loaded}
 
-    def train(self, model: str, steps: int, workers: int, threads: int, *options: str) -> list[dict]:
-        """Events of a run of tesser (docs/formats/events.md)."""
+    def train(self, model: str, steps: int, workers: int, threads: int, *options: str, replicas: int = 1) -> list[dict]:
+        """Events of a run of tesser (docs/formats/events.md). Several replicas take a share of the batch each."""
         folder = self.output / "inputs" / model
-        command = [str(self.tesser), "train", str(folder / f"{model}.tesser"), "--data", str(folder / "data")]
-        command += ["--steps", str(steps), "--workers", str(workers), "--threads", str(threads), "--json", *options]
+        program = (folder if replicas == 1 else folder / "replica") / f"{model}.tesser"
+        command = [str(self.tesser), "train", str(program), "--data", str(folder / "data"), "--json"]
+        command += ["--steps", str(steps), "--threads", str(threads)]
+        command += ["--replicas", str(replicas), "--workers", str(workers), *options]
         return self.lines_of(command, threads)
 
 

@@ -1,16 +1,19 @@
-"""PyTorch's training step in several processes on one machine, over Gloo; prints one JSON line.
+"""PyTorch's training step in several processes on one machine, over Gloo or tesser.hub; prints one JSON line.
 
     python -m bench.step_distributed MODEL SYSTEM --workers N --warm-up N --steps N --threads N
 
-Systems: ddp (DistributedDataParallel) and fsdp2 (fully_shard of each block, then of the whole). Each process has an
-equal share of the global batch. A step lasts as long as in the process where it lasts longest, and the peak is that of
-the process with the highest; what processes take to start is not counted.
+Systems: ddp (DistributedDataParallel), fsdp2 (fully_shard of each block, then of the whole) and torch-hub
+(tesser.hub.wrap with a hub in each process). Each process has an equal share of the global batch. A step lasts as long
+as in the process where it lasts longest, and the peak is that of the process with the highest; what processes take to
+start is not counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import socket
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,7 +26,7 @@ from bench.machine import memory_bytes
 from bench.step_pytorch import timed, training_step
 from tesser.step import Step
 
-SYSTEMS = ("ddp", "fsdp2")
+SYSTEMS = ("ddp", "fsdp2", "torch-hub")
 
 
 def blocks(model_name: str, model: nn.Module) -> list[nn.Module]:
@@ -37,8 +40,15 @@ def blocks(model_name: str, model: nn.Module) -> list[nn.Module]:
             return [child for child in model.children() if any(True for _ in child.parameters())]
 
 
-def distribute(model_name: str, system: str, step: Step, workers: int) -> Step:
+def distribute(model_name: str, system: str, step: Step, rank: int, workers: int) -> Step:
     """The step with its model wrapped. FSDP2 replaces the parameters, so the optimizer is made anew around them."""
+    if system == "torch-hub":
+        import tesser.hub
+
+        model, optimizer = tesser.hub.wrap(
+            step.model, step.optimizer, hub="colocated", rank=rank, replicas=workers, one_machine=True
+        )
+        return Step(model, step.loss, step.batch, optimizer)
     if system == "ddp":
         return Step(nn.parallel.DistributedDataParallel(step.model), step.loss, step.batch, step.optimizer)
     from torch.distributed.device_mesh import init_device_mesh
@@ -58,27 +68,40 @@ def distribute(model_name: str, system: str, step: Step, workers: int) -> Step:
     return Step(step.model, step.loss, step.batch, type(step.optimizer)(groups))
 
 
-def run_worker(rank: int, options: argparse.Namespace, meeting: str, answer: Connection) -> None:
+def run_worker(rank: int, options: argparse.Namespace, meeting: str, port: int, answer: Connection) -> None:
     torch.set_num_threads(options.threads)
     before = memory_bytes("VmRSS")
-    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.workers)
+    if options.system == "torch-hub":
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    else:
+        distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.workers)
     torch.manual_seed(0)
     step = step_models.load(options.model)
     batch = step_models.batch(options.model, step)
     share = {name: value.tensor_split(options.workers)[rank] for name, value in batch.items()}
-    run = training_step(distribute(options.model, options.system, step, options.workers), share)
-    milliseconds = timed(run, options.warm_up, options.steps)
+    step = distribute(options.model, options.system, step, rank, options.workers)
+    milliseconds = timed(training_step(step, share), options.warm_up, options.steps)
     answer.send({"step_ms": milliseconds, "peak_bytes": memory_bytes("VmHWM") - before})
+    if options.system == "torch-hub":
+        step.optimizer.close()
+        return
     distributed.barrier()
     distributed.destroy_process_group()
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def measure(options: argparse.Namespace) -> dict:
     context = multiprocessing.get_context("spawn")
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         ends = [context.Pipe(duplex=False) for _ in range(options.workers)]
         processes = [
-            context.Process(target=run_worker, args=(rank, options, str(Path(folder) / "meeting"), sending))
+            context.Process(target=run_worker, args=(rank, options, str(Path(folder) / "meeting"), port, sending))
             for rank, (_, sending) in enumerate(ends)
         ]
         for process, (_, sending) in zip(processes, ends):

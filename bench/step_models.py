@@ -1,11 +1,12 @@
-"""The models of ./x bench step, and what tesser needs to run one: its program, and a data directory that holds exactly
-one batch.
+"""The models of ./x bench step, and what tesser needs to run one: its program, that of a replica, and a data directory
+that holds exactly one batch.
 
-python -m bench.step_models MODEL FOLDER
+python -m bench.step_models MODEL FOLDER REPLICAS
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,18 @@ def batch(model: str, step: Step) -> dict[str, torch.Tensor]:
     return models.data(model, size, samples=samples, **options)
 
 
-def write_inputs(model: str, folder: Path) -> None:
+def write_inputs(model: str, folder: Path, replicas: int) -> None:
+    """MODEL.tesser takes the whole batch, replica/MODEL.tesser an equal share of it."""
     torch.manual_seed(0)
     step = load(model)
     (folder / "data").mkdir(parents=True)
     for name, value in batch(model, step).items():
         np.save(folder / "data" / f"{name}.npy", value.numpy())
     tesser.capture(step, folder / f"{model}.tesser")
+    share = {name: value.tensor_split(replicas)[0] for name, value in step.batch.items()}
+    (folder / "replica").mkdir()
+    tesser.capture(dataclasses.replace(step, batch=share), folder / "replica" / f"{model}.tesser")
 
 
 if __name__ == "__main__":
-    write_inputs(sys.argv[1], Path(sys.argv[2]))
+    write_inputs(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -13,6 +13,8 @@ COLOURS = {
     "torch-eager": "#e07b39",
     "torch-compile": "#8a8a8a",
     "tesser, workers": "#6fa8d6",
+    "tesser-replicas": "#2a9d6f",
+    "torch-hub": "#8cc6a5",
     "torch-ddp": "#d9a441",
     "torch-fsdp2": "#9c6b98",
 }

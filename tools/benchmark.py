@@ -27,7 +27,7 @@ def benchmark(name: str, arguments: list[str]) -> None:
 
 def step(arguments: list[str]) -> None:
     """tesser, PyTorch eager and torch.compile on four models; bench/step.py says how."""
-    build.build("release", ["tesser"])
+    build.build("release", ["tesser", "tesser_hub_library"])
     command = [environment.PYTHON, "-m", "bench.step", *arguments]
     run(
         command,
