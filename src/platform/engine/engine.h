@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -22,7 +23,9 @@
 
 namespace tesser::platform {
 
-// One learner as it is to run. Every learner of a deployment runs the same words and has its rank in TESSER_RANK.
+// One learner as it is to run. Every learner of a deployment runs the same words and has its rank in TESSER_RANK. Its
+// environment is what stands here and what its system needs; nothing of the engine's own process gets there unnamed.
+// What the learner process itself says (not its command) goes to Volume::learner_output().
 struct Deployment {
   std::string job;   // identifier, [a-z0-9-]
   std::string team;  // a namespace where the system has such
@@ -31,8 +34,10 @@ struct Deployment {
   std::map<std::string, std::string> environment;  // no secrets: they lie on the job's volume
   std::filesystem::path volume;                    // shared by all nodes
   Resources each;                                  // of one learner
-  Placement nodes;                                 // of each rank; empty: the engine's system chooses
+  Placement nodes;  // of each rank, hence also how many there are; where a name is empty, the engine's system chooses
 };
+std::string to_json(const Deployment& deployment);
+Result<Deployment> deployment_from_json(std::string_view text);
 
 enum class LearnerState : std::uint8_t {
   kWaiting,  // the system has it, but it does not run yet

@@ -1,0 +1,16 @@
+#include "platform/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include "platform/engine/local_engine.h"
+
+namespace tesser::platform {
+
+Result<std::unique_ptr<Engine>> make_engine(const EngineSettings& settings) {
+  if (settings.kind == "local") {
+    return make_local_engine(settings);
+  }
+  return invalid_input(fmt::format("there is no engine '{}'; engines are: local", settings.kind));
+}
+
+}  // namespace tesser::platform
