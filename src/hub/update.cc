@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/instruction_set.h"
+#include "hub/fused_loops.h"
 #include "optimizer/update.h"
 
 namespace tesser::hub {
@@ -20,6 +21,26 @@ optimizer::SgdSettings sgd_settings(const ParameterGroup& group, const Hyperpara
 optimizer::AdamSettings adam_settings(const ParameterGroup& group, const Hyperparameters& numbers) {
   return {numbers.beta1, numbers.beta2, numbers.eps, numbers.weight_decay, group.decoupled_weight_decay,
           group.maximize};
+}
+
+// What the fused loops take: all that is summed, in its order. Nothing where they do not fit.
+struct FusedSources {
+  std::array<const float*, kMostFused> at{};
+  int count = 0;
+};
+
+FusedSources fused_sources(const float* first, std::span<const void* const> sources, WireElement element) {
+  FusedSources fused;
+  if (element != WireElement::kFloat32 || sources.size() + (first != nullptr ? 1 : 0) > fused.at.size()) {
+    return fused;
+  }
+  if (first != nullptr) {
+    fused.at[static_cast<std::size_t>(fused.count++)] = first;
+  }
+  for (const void* source : sources) {
+    fused.at[static_cast<std::size_t>(fused.count++)] = static_cast<const float*>(source);
+  }
+  return fused;
 }
 
 // Calls update(begin, elements, gradient) for each block of the chunk.
@@ -54,6 +75,20 @@ void for_blocks(const ChunkMemory& memory, const float* first, std::span<const v
 
 }  // namespace
 
+const FusedLoops& fused_loops() {
+#if defined(__x86_64__)
+  switch (best_instruction_set()) {
+    case InstructionSet::kAvx512:
+      return avx512::kFusedLoops;
+    case InstructionSet::kAvx2:
+      return avx2::kFusedLoops;
+    case InstructionSet::kPortable:
+      break;
+  }
+#endif
+  return portable::kFusedLoops;
+}
+
 const SumLoops& sum_loops() {
 #if defined(__x86_64__)
   switch (best_instruction_set()) {
@@ -72,9 +107,13 @@ void update_chunk(const ChunkMemory& memory, const float* first, std::span<const
                   WireElement element, const ParameterGroup& group, const Hyperparameters& numbers,
                   std::int64_t updates, float scale) {
   const auto& state = memory.state;
+  const FusedSources fused = fused_sources(first, sources, element);
   if (group.algorithm == Algorithm::kSgd) {
     const auto scalars = optimizer::sgd_scalars(sgd_settings(group, numbers), numbers.learning_rate, updates, scale);
     float* buffer = group.has_momentum ? state[0] : nullptr;
+    if (fused_loops().sgd(memory.weights, buffer, fused.at.data(), fused.count, memory.elements, scalars)) {
+      return;
+    }
     for_blocks(memory, first, sources, element, [&](std::int64_t begin, std::int64_t elements, const float* gradient) {
       optimizer::sgd_update(memory.weights + begin, gradient, buffer == nullptr ? nullptr : buffer + begin, elements,
                             scalars);
@@ -82,6 +121,10 @@ void update_chunk(const ChunkMemory& memory, const float* first, std::span<const
     return;
   }
   const auto scalars = optimizer::adam_scalars(adam_settings(group, numbers), numbers.learning_rate, updates, scale);
+  if (!group.amsgrad &&
+      fused_loops().adam(memory.weights, state[0], state[1], fused.at.data(), fused.count, memory.elements, scalars)) {
+    return;
+  }
   for_blocks(memory, first, sources, element, [&](std::int64_t begin, std::int64_t elements, const float* gradient) {
     optimizer::adam_update(memory.weights + begin, gradient, state[0] + begin, state[1] + begin,
                            group.amsgrad ? state[2] + begin : nullptr, elements, scalars);
