@@ -262,12 +262,13 @@ std::string workers_json(const std::vector<runtime::WorkerSummary>& workers) {
   for (const runtime::WorkerSummary& each : workers) {
     text += fmt::format(
         "{}{{{}\"host\":{},\"compute_seconds\":{},\"waiting_seconds\":{},\"transfer_seconds\":{},\"sent_bytes\":{},"
-        "\"predicted_peak_bytes\":{},\"peak_bytes\":{},\"resident_peak_bytes\":{}}}",
+        "{}\"predicted_peak_bytes\":{},\"peak_bytes\":{},\"resident_peak_bytes\":{}}}",
         text.empty() ? "" : ",",
         workers.back().replica > 0 ? fmt::format("\"replica\":{},\"worker\":{},", each.replica, each.worker) : "",
         json_string(each.host), json_number(each.compute_seconds), json_number(each.waiting_seconds),
-        json_number(each.transfer_seconds), each.sent_bytes, each.predicted_peak_bytes, each.peak_bytes,
-        each.resident_peak_bytes);
+        json_number(each.transfer_seconds), each.sent_bytes,
+        workers.back().replica > 0 ? fmt::format("\"copied_gradient_bytes\":{},", each.copied_gradient_bytes) : "",
+        each.predicted_peak_bytes, each.peak_bytes, each.resident_peak_bytes);
   }
   return workers.empty() ? "" : ",\"workers\":[" + text + "]";
 }

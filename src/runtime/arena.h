@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/result.h"
 
@@ -23,6 +24,7 @@ class Arena {
   ~Arena();
 
   std::byte* base() const { return base_; }
+  std::span<std::byte> memory() const { return {base_, capacity_}; }
   std::size_t capacity() const { return capacity_; }
   // Gives the whole pages in there back to the system; their content is lost and reads as zeros. Others stay.
   static void give_back(std::byte* begin, std::size_t bytes);

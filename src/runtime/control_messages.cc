@@ -38,6 +38,7 @@ std::string memory_text(const WorkerMemory& memory) {
       .add("scratch_bytes", memory.scratch_bytes)
       .add("unplanned_allocations", memory.unplanned_allocations)
       .add("unplanned_bytes", memory.unplanned_bytes)
+      .add("copied_gradient_bytes", memory.copied_gradient_bytes)
       .add("resident_bytes", memory.resident_bytes)
       .object();
 }
@@ -48,6 +49,7 @@ void read_memory(JsonReader& reader, WorkerMemory& memory) {
   memory.scratch_bytes = reader.integer("scratch_bytes");
   memory.unplanned_allocations = reader.integer("unplanned_allocations");
   memory.unplanned_bytes = reader.integer("unplanned_bytes");
+  memory.copied_gradient_bytes = reader.integer("copied_gradient_bytes");
   memory.resident_bytes = reader.integer("resident_bytes");
 }
 

@@ -109,6 +109,7 @@ struct WorkerMemory {
   std::int64_t scratch_bytes = 0;
   std::int64_t unplanned_allocations = 0;
   std::int64_t unplanned_bytes = 0;
+  std::int64_t copied_gradient_bytes = 0;
   std::int64_t resident_bytes = 0;  // of the process, at most
 };
 

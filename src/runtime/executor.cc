@@ -66,6 +66,8 @@ struct Executor::Impl {
   std::int64_t state_bytes = 0;
   std::int64_t hub_bytes = 0;  // of those, what a hub has in this executor's place
   std::vector<std::span<std::byte>> placed;
+  std::vector<NodeId> waits;  // by number of a pushed gradient: the node from which on its memory may change
+  std::vector<std::span<std::byte>> gradient_memory;  // announced
   std::int64_t predicted_peak_bytes = 0;
   std::size_t step_bytes = 0;
   Registers registers;
@@ -87,7 +89,8 @@ struct Executor::Impl {
     kernels.clear();  // one that failed still holds its arguments
     movement.staged.clear();
     registers.clear();
-    if (arena) forget_arena(*arena);
+    for (const std::span<std::byte>& memory : gradient_memory) forget_memory(memory);
+    if (arena) forget_memory(arena->memory());
   }
 
   Result<void> lay_out_state();
@@ -101,6 +104,7 @@ struct Executor::Impl {
            std::any_of(placed.begin(), placed.end(), holds);
   }
   void run_timed(std::size_t index);
+  void pin_gradient(const graph::Node& node);
   Result<void> check_finite(NodeId id);
   Result<void> check_loss() const;
   std::vector<std::int64_t> node_scratch() const;  // bytes, by node; zeros before the first step
@@ -127,7 +131,7 @@ Result<void> Executor::Impl::lay_out_state() {
   const std::int64_t capacity = bytes + 4 * std::max<std::int64_t>(predicted_peak_bytes, 1) + (std::int64_t{4} << 30);
   TESSER_ASSIGN_OR_RETURN(Arena reserved, Arena::reserve(static_cast<std::size_t>(capacity)));
   arena.emplace(std::move(reserved));
-  announce_arena(*arena);
+  announce_memory(arena->memory());
   registers.resize(compiled.values.size());
   const std::vector<ValueId> channels_last =
       options.choose_layout ? channels_last_parameters(program) : std::vector<ValueId>();
@@ -170,7 +174,13 @@ Result<void> Executor::Impl::bind() {
   }
   kernels.reserve(compiled.nodes.size());
   for (NodeId id = 0; id < count; ++id) {
-    TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind_node(compiled, compiled.node(id), movement));
+    const graph::Node& node = compiled.node(id);
+    if (node.op == kWaitForWeights) {
+      const auto number = static_cast<std::size_t>(std::get<std::int64_t>(node.args[kWaitedNumber]));
+      waits.resize(std::max(waits.size(), number + 1));
+      waits[number] = id;
+    }
+    TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind_node(compiled, node, movement));
     kernels.push_back(std::move(kernel));
   }
   return {};
@@ -188,6 +198,22 @@ void Executor::Impl::run_timed(std::size_t index) {
   if (options.profile && steps_run >= kWarmUpSteps) {
     node_seconds.resize(kernels.size());
     node_seconds[index] += std::chrono::duration<double>(span.end - span.begin).count();
+  }
+}
+
+// A pushed gradient, while the step is recorded: from the next one on its kernel writes where the hub reads. Elements
+// that lie in another order than the parameter's are copied in every step.
+void Executor::Impl::pin_gradient(const graph::Node& node) {
+  const auto number = static_cast<std::size_t>(std::get<std::int64_t>(node.args[kPushedNumber]));
+  const at::Tensor& weight = registers[static_cast<std::size_t>(graph::value_argument(node, 0))];
+  const at::Tensor& gradient = registers[static_cast<std::size_t>(graph::value_argument(node, 1))];
+  const std::span<std::byte> memory = std::as_writable_bytes(options.gradients->gradient(number));
+  if (gradient.storage_offset() == 0 && lies_alike(gradient, weight) &&
+      script.pin(gradient.const_data_ptr(), memory.size(), memory.data(), waits[number]) &&
+      std::none_of(gradient_memory.begin(), gradient_memory.end(),
+                   [&](const auto& known) { return known.data() == memory.data(); })) {
+    announce_memory(memory);
+    gradient_memory.push_back(memory);
   }
 }
 
@@ -347,6 +373,7 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
   try {
     const ScriptScope scope(self.script);
     self.script.begin_step(compiled.nodes.size());
+    self.movement.copied_gradient_bytes = 0;
     self.infinite.assign(compiled.values.size(), false);
     self.first_infinite = kNone;
     for (; running < static_cast<NodeId>(compiled.nodes.size()); ++running) {
@@ -360,6 +387,9 @@ Result<StepResult> Executor::run(std::int64_t step, std::int64_t seed) {
       for (const ValueId id : self.kept_results[index]) {
         at::Tensor& result = self.registers[static_cast<std::size_t>(id)];
         if (self.is_in_state(result)) result = result.clone();
+      }
+      if (compiled.nodes[index].op == kPushGradient && !self.script.planned()) {
+        self.pin_gradient(compiled.nodes[index]);
       }
       if (self.options.check_nan) TESSER_RETURN_IF_ERROR(self.check_finite(running));
       self.script.end_node();
@@ -448,6 +478,7 @@ MemoryReport Executor::memory() const {
   for (const std::int64_t bytes : impl_->node_scratch()) report.scratch_bytes = std::max(report.scratch_bytes, bytes);
   report.unplanned_allocations = impl_->script.unplanned_allocations();
   report.unplanned_bytes = impl_->script.unplanned_peak_bytes();
+  report.copied_gradient_bytes = impl_->movement.copied_gradient_bytes;
   return report;
 }
 

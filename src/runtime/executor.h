@@ -62,6 +62,9 @@ struct MemoryReport {
   std::int64_t scratch_bytes = 0;         // most that one node's kernel took for itself while it ran; part of the arena
   std::int64_t unplanned_allocations = 0;  // storage allocations of the last step that did not come from the arena
   std::int64_t unplanned_bytes = 0;        // their largest sum at one time
+  // Of a replica: gradients of the last step that were copied to where the hub reads them, since no kernel put them
+  // there. All of them in the first step.
+  std::int64_t copied_gradient_bytes = 0;
 };
 
 struct StepResult {

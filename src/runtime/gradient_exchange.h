@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/result.h"
 #include "runtime/passes/push_gradients.h"
@@ -16,8 +17,9 @@ class GradientExchange {
   virtual ~GradientExchange() = default;
 
   virtual const Updates& updates() const = 0;
-  // Where the gradient is put: as many elements as the parameter has, in the order in which the executor keeps it.
-  virtual float* gradient(std::size_t number) = 0;
+  // Where the gradient is put, by kernels or as a copy: as many elements as the parameter has, in the order in which
+  // the executor keeps it, and always the same memory. It may change from wait() until push().
+  virtual std::span<float> gradient(std::size_t number) = 0;
   // The gradient is there, and the weights are no longer read. Does not block.
   virtual Result<void> push(std::size_t number) = 0;
   // Blocks until the weights of the last step that was pushed are there.

@@ -160,8 +160,8 @@ std::string HubExchange::path() const {
 
 ExchangeReport HubExchange::take_report() { return std::exchange(report_, {}); }
 
-float* HubExchange::gradient(std::size_t number) {
-  return reinterpret_cast<float*>(client_->gradient(static_cast<std::int64_t>(number)).data());
+std::span<float> HubExchange::gradient(std::size_t number) {
+  return floats(client_->gradient(static_cast<std::int64_t>(number)));
 }
 
 Result<void> HubExchange::push(std::size_t number) {

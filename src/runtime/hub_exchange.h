@@ -58,7 +58,7 @@ class HubExchange : public GradientExchange {
   ExchangeReport take_report();
 
   const Updates& updates() const override { return updates_; }
-  float* gradient(std::size_t number) override;
+  std::span<float> gradient(std::size_t number) override;
   Result<void> push(std::size_t number) override;
   Result<void> wait(std::size_t number) override;
 

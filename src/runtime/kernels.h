@@ -27,6 +27,7 @@ class GradientExchange;
 // What nodes that move tensors between workers share; it must outlive their kernels.
 struct Movement {
   GradientExchange* gradients = nullptr;                // none: the program updates its weights itself
+  std::int64_t copied_gradient_bytes = 0;               // that kernels had not put where the hub reads them
   Exchange* exchange = nullptr;                         // none: the program runs alone
   std::unordered_map<std::int64_t, at::Tensor> staged;  // by transfer: a copy that is being sent
 };
@@ -55,9 +56,11 @@ Result<Kernel> bind_random_operator(const graph::Program& program, const graph::
 Result<Kernel> bind_recurrent_cell(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_update(const graph::Program& program, const graph::Node& node);
 Result<Kernel> bind_movement(const graph::Program& program, const graph::Node& node, Movement& movement);
-Result<Kernel> bind_gradients(const graph::Node& node, const Movement& movement);
+Result<Kernel> bind_gradients(const graph::Node& node, Movement& movement);
 Result<Kernel> bind_fused_operator(const graph::Program& program, const graph::Node& node);
 
+// Whether two tensors have the same type, shape and order of elements in memory.
+bool lies_alike(const at::Tensor& left, const at::Tensor& right);
 at::ScalarType scalar_type(DType dtype);
 // "conv1.weight" -> message prefix "node 'x' (aten::mm, module 'fc', step.py:3)".
 std::string describe(const graph::Node& node);

@@ -16,7 +16,15 @@ void check(const Result<void>& result) {
 
 }  // namespace
 
-Result<Kernel> bind_gradients(const graph::Node& node, const Movement& movement) {
+bool lies_alike(const at::Tensor& left, const at::Tensor& right) {
+  bool alike = left.sizes() == right.sizes() && left.scalar_type() == right.scalar_type();
+  for (std::int64_t dimension = 0; alike && dimension < left.dim(); ++dimension) {
+    alike = left.size(dimension) == 1 || left.stride(dimension) == right.stride(dimension);
+  }
+  return alike;
+}
+
+Result<Kernel> bind_gradients(const graph::Node& node, Movement& movement) {
   GradientExchange* exchange = movement.gradients;
   if (exchange == nullptr) return Kernel();
   ArgumentReader arguments(node);
@@ -31,11 +39,16 @@ Result<Kernel> bind_gradients(const graph::Node& node, const Movement& movement)
   const graph::ValueId gradient = arguments.value();
   const auto number = static_cast<std::size_t>(arguments.integer());
   TESSER_RETURN_IF_ERROR(arguments.check(0));
-  return Kernel([=](Registers& registers) {
+  return Kernel([=, copied = &movement.copied_gradient_bytes](Registers& registers) {
     const at::Tensor weight = read(registers, parameter);
-    // As the parameter lies in memory, so that one index serves both.
-    at::from_blob(exchange->gradient(number), weight.sizes(), weight.strides(), weight.options())
-        .copy_(read(registers, gradient));
+    const at::Tensor made = read(registers, gradient);
+    const std::span<float> target = exchange->gradient(number);
+    // As the parameter lies in memory, so that one index serves both. After the first step most gradients are made
+    // there (Executor, pin_gradient).
+    if (made.const_data_ptr() != target.data() || !lies_alike(made, weight)) {
+      at::from_blob(target.data(), weight.sizes(), weight.strides(), weight.options()).copy_(made);
+      *copied += static_cast<std::int64_t>(target.size_bytes());
+    }
     check(exchange->push(number));
   });
 }

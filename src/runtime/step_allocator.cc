@@ -21,25 +21,26 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 thread_local AllocationScript* active_script = nullptr;
-// Address range of planned memory: releasing a block inside one is nothing to do, whoever does it. Arenas are few and
+// Address ranges of planned memory: releasing a block inside one is nothing to do, whoever does it. They are few and
 // live long.
-std::mutex arena_mutex;
-std::vector<std::pair<std::byte*, std::byte*>> arena_ranges;
-std::atomic<std::uintptr_t> lowest_arena{UINTPTR_MAX};
-std::atomic<std::uintptr_t> highest_arena{0};
+std::mutex announced_mutex;
+std::vector<std::pair<std::byte*, std::byte*>> announced;
+std::atomic<std::uintptr_t> lowest_announced{UINTPTR_MAX};
+std::atomic<std::uintptr_t> highest_announced{0};
 
-bool in_an_arena(void* address) {
+bool is_announced(void* address) {
   const auto value = reinterpret_cast<std::uintptr_t>(address);
-  if (value < lowest_arena.load(std::memory_order_relaxed) || value >= highest_arena.load(std::memory_order_relaxed))
+  if (value < lowest_announced.load(std::memory_order_relaxed) ||
+      value >= highest_announced.load(std::memory_order_relaxed))
     return false;
-  const std::lock_guard lock(arena_mutex);
-  return std::any_of(arena_ranges.begin(), arena_ranges.end(), [&](const auto& range) {
+  const std::lock_guard lock(announced_mutex);
+  return std::any_of(announced.begin(), announced.end(), [&](const auto& range) {
     return static_cast<std::byte*>(address) >= range.first && static_cast<std::byte*>(address) < range.second;
   });
 }
 
 void release_block(void* address) {
-  if (address == nullptr || in_an_arena(address)) return;
+  if (address == nullptr || is_announced(address)) return;
   if (active_script != nullptr) active_script->release(address);
   c10::free_cpu(address);
 }
@@ -65,16 +66,17 @@ void install_step_allocator() {
   std::call_once(once, [] { c10::SetCPUAllocator(&allocator, /*priority=*/100); });
 }
 
-void announce_arena(const Arena& arena) {
-  const std::lock_guard lock(arena_mutex);
-  arena_ranges.emplace_back(arena.base(), arena.base() + arena.capacity());
-  lowest_arena = std::min(lowest_arena.load(), reinterpret_cast<std::uintptr_t>(arena.base()));
-  highest_arena = std::max(highest_arena.load(), reinterpret_cast<std::uintptr_t>(arena.base() + arena.capacity()));
+void announce_memory(std::span<std::byte> memory) {
+  const std::lock_guard lock(announced_mutex);
+  std::byte* const end = memory.data() + memory.size();
+  announced.emplace_back(memory.data(), end);
+  lowest_announced = std::min(lowest_announced.load(), reinterpret_cast<std::uintptr_t>(memory.data()));
+  highest_announced = std::max(highest_announced.load(), reinterpret_cast<std::uintptr_t>(end));
 }
 
-void forget_arena(const Arena& arena) {
-  const std::lock_guard lock(arena_mutex);
-  std::erase_if(arena_ranges, [&](const auto& range) { return range.first == arena.base(); });
+void forget_memory(std::span<std::byte> memory) {
+  const std::lock_guard lock(announced_mutex);
+  std::erase_if(announced, [&](const auto& range) { return range.first == memory.data(); });
 }
 
 ScriptScope::ScriptScope(AllocationScript& script) {
@@ -110,6 +112,15 @@ void AllocationScript::end_node() {
   for (auto i = allocations_.rbegin(); i != allocations_.rend() && i->node == node_; ++i) i->scratch = i->end != 0;
 }
 
+bool AllocationScript::pin(const void* storage, std::size_t bytes, std::byte* address, std::int32_t earliest) {
+  const auto found = planned_ ? recorded_.end() : recorded_.find(const_cast<void*>(storage));
+  if (found == recorded_.end()) return false;
+  Allocation& allocation = allocations_[found->second];
+  if (allocation.bytes != bytes || allocation.node < earliest) return false;
+  if (allocation.pinned == nullptr) allocation.pinned = address;
+  return allocation.pinned == address;
+}
+
 bool AllocationScript::end_step() {
   if (planned_) {
     if (mismatch_) discard_plan();
@@ -129,7 +140,7 @@ std::size_t AllocationScript::plan(const Arena& arena, std::size_t offset) {
   blocks.reserve(allocations_.size());
   for (const Allocation& allocation : allocations_) {
     memory::Block block;
-    block.bytes = static_cast<std::int64_t>(allocation.bytes);
+    block.bytes = allocation.pinned != nullptr ? 0 : static_cast<std::int64_t>(allocation.bytes);
     block.first_node = static_cast<std::int32_t>(allocation.begin);
     block.last_node =
         static_cast<std::int32_t>(allocation.end - 1);  // a release and the next allocation have different times
@@ -163,7 +174,8 @@ void* AllocationScript::allocate(std::size_t bytes) {
     return address;
   }
   if (cursor_ < first_of_node_[static_cast<std::size_t>(node_) + 1] && allocations_[cursor_].bytes == bytes) {
-    return memory_ + allocations_[cursor_++].offset;
+    const Allocation& allocation = allocations_[cursor_++];
+    return allocation.pinned != nullptr ? allocation.pinned : memory_ + allocation.offset;
   }
   mismatch_ = true;
   return allocate_from_heap(bytes);

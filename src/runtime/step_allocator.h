@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -22,9 +23,10 @@ class AllocationScript {
     std::int32_t node = 0;
     std::size_t bytes = 0;
     std::int64_t begin = 0;
-    std::int64_t end = 0;    // time of release, or the end of the step
-    std::size_t offset = 0;  // from the start of the step's memory, once planned
-    bool scratch = false;    // released before its node ended
+    std::int64_t end = 0;         // time of release, or the end of the step
+    std::size_t offset = 0;       // from the start of the step's memory, once planned
+    bool scratch = false;         // released before its node ended
+    std::byte* pinned = nullptr;  // where it lies instead of the step's memory; null for most
   };
 
   AllocationScript() = default;
@@ -33,11 +35,15 @@ class AllocationScript {
   void begin_step(std::size_t nodes);
   void begin_node(std::int32_t node);
   void end_node();
+  // While recording, before it is released: from the next step on the storage at `storage`, which has so many bytes,
+  // lies at `address`, whose memory is announced. Does nothing and returns false where there is no such storage, where
+  // a node before `earliest` has asked for it, or where another address is given to it already.
+  bool pin(const void* storage, std::size_t bytes, std::byte* address, std::int32_t earliest);
   // Ends the step. Returns true when it recorded a sequence that plan() has not seen.
   bool end_step();
 
-  // Fixes every recorded allocation at an address of the arena from `offset` on. Returns the bytes the step needs
-  // there.
+  // Fixes every recorded allocation that is not pinned at an address of the arena from `offset` on. Returns the bytes
+  // the step needs there.
   std::size_t plan(const Arena& arena, std::size_t offset);
   // Forgets the plan, so that the next step records again.
   void discard_plan();
@@ -80,10 +86,10 @@ class ScriptScope {
   ScriptScope& operator=(const ScriptScope&) = delete;
 };
 
-// Releasing a block inside an announced arena is nothing to do, whichever thread does it. Announced once, before its
-// first plan; forgotten before it is unmapped.
-void announce_arena(const Arena& arena);
-void forget_arena(const Arena& arena);
+// Releasing a block inside announced memory is nothing to do, whichever thread does it. Announced before storages lie
+// there, an arena or where storages are pinned; forgotten before it is unmapped.
+void announce_memory(std::span<std::byte> memory);
+void forget_memory(std::span<std::byte> memory);
 
 // Puts the allocator in place, once a process; later calls do nothing.
 void install_step_allocator();

@@ -81,7 +81,8 @@ struct WorkerSummary {
   std::int64_t scratch_bytes = 0;
   std::int64_t unplanned_allocations = 0;
   std::int64_t unplanned_bytes = 0;
-  std::int64_t resident_peak_bytes = 0;  // of the process
+  std::int64_t copied_gradient_bytes = 0;  // of a replica, in its last step: to where the hub reads them
+  std::int64_t resident_peak_bytes = 0;    // of the process
 };
 
 struct TrainEnd {

@@ -417,6 +417,7 @@ void Worker::report_memory() {
   memory.scratch_bytes = report.scratch_bytes;
   memory.unplanned_allocations = report.unplanned_allocations;
   memory.unplanned_bytes = report.unplanned_bytes;
+  memory.copied_gradient_bytes = report.copied_gradient_bytes;
   memory.resident_bytes = std::int64_t{usage.ru_maxrss} * 1024;
   link_->report_memory(memory);
 }

@@ -358,6 +358,7 @@ std::vector<WorkerSummary> WorkerTable::summaries() const {
       summary.scratch_bytes = entry.memory->scratch_bytes;
       summary.unplanned_allocations = entry.memory->unplanned_allocations;
       summary.unplanned_bytes = entry.memory->unplanned_bytes;
+      summary.copied_gradient_bytes = entry.memory->copied_gradient_bytes;
       summary.resident_peak_bytes = entry.memory->resident_bytes;
     }
     summaries.push_back(std::move(summary));

@@ -81,6 +81,23 @@ TEST(PushGradients, WeightsAreWaitedForBeforeTheyAreReadAndPushedAfter) {
   EXPECT_EQ(std::get<std::int64_t>(pushed.nodes.back().args[2]), 1) << "the number of v";
 }
 
+// The gradient may lie where the hub reads it, and so must not be made before the hub has done with the last one.
+TEST(PushGradients, AWeightIsWaitedForBeforeTheMemoryOfItsGradientIsMade) {
+  graph::Program program = step_program(
+      kInputs,
+      node("g", "aten::mm", R"("%x","%x")", "forward") + node("gt", "aten::t", R"("%g")", "forward") +
+          node("a", "aten::mm", R"("%g","%w")", "forward") + node("b", "aten::mm", R"("%a","%v")", "forward") +
+          node("loss", "aten::sum", R"("%b")", "forward", "[]") + update("v", "gt") + "," + update("w", "g"),
+      kOutputs);
+  const Result<Updates> updates = take_updates(program, true);
+  ASSERT_TRUE(updates.has_value()) << updates.error().message;
+  const graph::Program pushed = push_gradients(schedule_updates(program), *updates);
+  EXPECT_THAT(names(pushed), ElementsAre("w/wait", "v/wait", "g", "gt", "a", "w/push", "b", "v/push", "loss"));
+  const std::vector<graph::ValueId> owners = gradient_storages(pushed, memory::analyze_liveness(pushed));
+  ASSERT_EQ(owners.size(), 1U) << "one memory that two parameters share";
+  EXPECT_EQ(pushed.value(owners[0]).name, "g");
+}
+
 TEST(PushGradients, TakesClippingByTheNormOfAllGradientsOut) {
   const std::string updated = update("v", "cv") + "," + update("w", "cw");
   graph::Program program = step_program(kInputs, passes_of_a_step() + clipping(R"("%nw","%nv")") + updated, kOutputs);

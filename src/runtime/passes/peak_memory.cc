@@ -1,10 +1,12 @@
 #include "runtime/passes/peak_memory.h"
 
+#include <algorithm>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "runtime/passes/passes.h"
+#include "runtime/passes/push_gradients.h"
 
 namespace tesser::runtime {
 namespace {
@@ -57,6 +59,10 @@ memory::MemoryPrediction predict_step_memory(const graph::Program& prepared) {
   std::erase_if(liveness.storages, [&](const memory::Storage& storage) {
     const graph::NodeId producer = prepared.value(storage.owner).producer;  // buffers of an exchange lie elsewhere
     return producer != graph::kNone && prepared.node(producer).op == "tesser::open";
+  });
+  const std::vector<graph::ValueId> in_hub = gradient_storages(prepared, liveness);
+  std::erase_if(liveness.storages, [&](const memory::Storage& storage) {
+    return std::find(in_hub.begin(), in_hub.end(), storage.owner) != in_hub.end();
   });
   std::vector<memory::Block> blocks = memory::arena_blocks(liveness);
   for (graph::NodeId id = 0; id < static_cast<graph::NodeId>(prepared.nodes.size()); ++id) {

@@ -242,6 +242,16 @@ Program push_gradients(Program program, const Updates& updates) {
   for (std::size_t i = 0; i < updates.parameters.size(); ++i) {
     numbers.emplace(updates.parameters[i].parameter, static_cast<std::int64_t>(i));
   }
+  const memory::Liveness liveness = memory::analyze_liveness(program);
+  // By node: parameters whose gradient lies in memory that it makes.
+  std::unordered_map<NodeId, std::vector<ValueId>> made_by;
+  for (const Node& node : program.nodes) {
+    if (is_update(node)) {
+      const auto gradient = static_cast<std::size_t>(graph::value_argument(node, kGradient));
+      const auto storage = static_cast<std::size_t>(liveness.storage_of[gradient]);
+      made_by[program.value(liveness.storages[storage].owner).producer].push_back(graph::value_argument(node, 0));
+    }
+  }
   std::unordered_set<ValueId> waited;
   std::vector<Node> nodes;
   nodes.reserve(program.nodes.size() + 2 * numbers.size());
@@ -253,14 +263,18 @@ Program push_gradients(Program program, const Updates& updates) {
     }
     Node wait;
     wait.name = program.value(parameter).name + "/wait";
-    wait.op = "tesser::wait_for_weights";
+    wait.op = kWaitForWeights;
     wait.args = {ValueRef{parameter}, found->second};
     wait.phase = phase;
     nodes.push_back(std::move(wait));
   };
-  for (Node& node : program.nodes) {
+  for (NodeId id = 0; id < static_cast<NodeId>(program.nodes.size()); ++id) {
+    Node& node = program.nodes[static_cast<std::size_t>(id)];
     for (const ValueId value : graph::values_read(node)) {
       wait_for(value, node.phase);
+    }
+    for (const ValueId parameter : made_by[id]) {
+      wait_for(parameter, node.phase);
     }
     if (!is_update(node)) {
       nodes.push_back(std::move(node));
@@ -269,7 +283,7 @@ Program push_gradients(Program program, const Updates& updates) {
     const ValueId parameter = graph::value_argument(node, 0);
     Node push;
     push.name = program.value(parameter).name + "/push";
-    push.op = "tesser::push_gradient";
+    push.op = kPushGradient;
     push.args = {ValueRef{parameter}, node.args[kGradient], numbers.at(parameter)};
     push.phase = node.phase;
     push.module = node.module;
@@ -283,6 +297,22 @@ Program push_gradients(Program program, const Updates& updates) {
                 [&](const graph::StateOutput& output) { return dropped.contains(output.value); });
   replace_nodes(program, std::move(nodes));
   return program;
+}
+
+std::vector<ValueId> gradient_storages(const Program& program, const memory::Liveness& liveness) {
+  std::vector<ValueId> owners;
+  for (const Node& node : program.nodes) {
+    if (node.op != kPushGradient) {
+      continue;
+    }
+    const auto gradient = static_cast<std::size_t>(graph::value_argument(node, kGradient));
+    const memory::Storage& storage = liveness.storages[static_cast<std::size_t>(liveness.storage_of[gradient])];
+    const bool is_whole = storage.bytes == program.value(graph::value_argument(node, 0)).bytes();
+    if (!storage.is_input && is_whole && std::find(owners.begin(), owners.end(), storage.owner) == owners.end()) {
+      owners.push_back(storage.owner);
+    }
+  }
+  return owners;
 }
 
 }  // namespace tesser::runtime

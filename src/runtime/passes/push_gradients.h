@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "graph/program.h"
+#include "memory/liveness.h"
 
 namespace tesser::runtime {
 
@@ -44,12 +45,21 @@ struct Updates {
 // names what a hub cannot do: other clipping, updates of anything but float32 state that this program has.
 Result<Updates> take_updates(graph::Program& program, bool is_whole);
 
+inline constexpr const char* kPushGradient = "tesser::push_gradient";
+inline constexpr const char* kWaitForWeights = "tesser::wait_for_weights";
+inline constexpr std::size_t kPushedNumber = 2;  // places among their arguments
+inline constexpr std::size_t kWaitedNumber = 1;
+
 // Of a prepared program (passes.h), in which updates stand behind every other reader of what they change: puts in place
 // of each update
 //   tesser::push_gradient(parameter, gradient, int number)
-// and before the first node that reads a parameter
+// and before the first node that reads a parameter, or makes the memory in which its gradient lies,
 //   tesser::wait_for_weights(parameter, int number).
 // `number` counts Updates::parameters. Both exist only between this pass and the kernels.
 graph::Program push_gradients(graph::Program program, const Updates& updates);
+
+// Of a program with pushed gradients: storages (memory/liveness.h) that are a gradient's and nothing more, which an
+// executor lets lie where the hub reads them; their owners. A gradient that is pushed twice counts once.
+std::vector<graph::ValueId> gradient_storages(const graph::Program& program, const memory::Liveness& liveness);
 
 }  // namespace tesser::runtime

@@ -133,6 +133,7 @@ def test_what_is_told(data: Path, tmp_path: Path) -> None:
     assert [(worker["replica"], worker["worker"]) for worker in end["workers"]] == [(0, 0), (1, 0)]
     for worker in end["workers"]:
         assert worker["sent_bytes"] > 0
+        assert worker["copied_gradient_bytes"] == 0, "kernels write gradients where the hub reads them"
         foreseen, measured = worker["predicted_peak_bytes"], worker["peak_bytes"]
         assert foreseen <= measured <= foreseen + end["scratch_bytes"]  # of the convolution
         assert foreseen < alone.of("end")[0]["predicted_peak_bytes"], "optimizer state is the hub's"
