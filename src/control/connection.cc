@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -12,10 +13,14 @@ namespace tesser::control {
 namespace {
 
 constexpr std::chrono::milliseconds kTimeToHangUp{500};
+constexpr std::size_t kBufferBytes = 16384;
 
 }  // namespace
 
-Connection::~Connection() { ::close(socket_); }
+Connection::~Connection() {
+  ::close(socket_);
+  --open_;
+}
 
 bool Connection::is_ready(short events, Clock::time_point until) const {
   while (true) {
@@ -29,16 +34,30 @@ bool Connection::is_ready(short events, Clock::time_point until) const {
   }
 }
 
-bool Connection::wait(std::chrono::milliseconds time) {
-  return begin_ != end_ || is_ready(POLLIN, Clock::now() + time);
+void Connection::rest() {
+  if (begin_ == end_) {
+    buffer_ = {};
+  }
 }
 
-void Connection::begin_request(std::chrono::milliseconds time, std::size_t most_bytes) {
+void Connection::begin_request(std::chrono::milliseconds time, std::size_t most_bytes, std::size_t slowest) {
   time_ = time;
-  read_until_ = Clock::now() + time;
+  slowest_ = slowest;
+  began_ = Clock::now();
+  has_read_ = 0;
+  has_written_ = 0;
   answers_ = false;
   left_ = most_bytes;
 }
+
+std::chrono::nanoseconds Connection::time_of(std::size_t bytes) const {
+  return std::chrono::nanoseconds(
+      slowest_ == 0 ? 0 : static_cast<std::int64_t>(static_cast<double>(bytes) / static_cast<double>(slowest_) * 1e9));
+}
+
+Connection::Clock::time_point Connection::read_until() const { return began_ + time_ + time_of(has_read_); }
+
+Connection::Clock::time_point Connection::write_until() const { return answer_began_ + time_ + time_of(has_written_); }
 
 ssize_t Connection::read(char* to, std::size_t most) {
   if (trouble_ != Trouble::kNone || most == 0) {
@@ -49,10 +68,11 @@ ssize_t Connection::read(char* to, std::size_t most) {
     return -1;
   }
   while (begin_ == end_) {
-    if (!is_ready(POLLIN, read_until_)) {
+    if (!is_ready(POLLIN, read_until())) {
       trouble_ = Trouble::kTooSlow;
       return -1;
     }
+    buffer_.resize(kBufferBytes);
     const ssize_t got = ::recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EAGAIN) {
       continue;
@@ -68,6 +88,7 @@ ssize_t Connection::read(char* to, std::size_t most) {
   std::memcpy(to, buffer_.data() + begin_, bytes);
   begin_ += bytes;
   left_ -= bytes;
+  has_read_ += bytes;
   return static_cast<ssize_t>(bytes);
 }
 
@@ -77,9 +98,9 @@ ssize_t Connection::write(const char* from, std::size_t bytes) {
   }
   if (!answers_) {
     answers_ = true;
-    write_until_ = Clock::now() + time_;
+    answer_began_ = Clock::now();
   }
-  if (!is_ready(POLLOUT, write_until_)) {
+  if (!is_ready(POLLOUT, write_until())) {
     trouble_ = Trouble::kGone;
     return -1;
   }
@@ -89,6 +110,8 @@ ssize_t Connection::write(const char* from, std::size_t bytes) {
   }
   if (sent < 0) {
     trouble_ = Trouble::kGone;
+  } else {
+    has_written_ += static_cast<std::size_t>(sent);
   }
   return sent;
 }
@@ -96,6 +119,7 @@ ssize_t Connection::write(const char* from, std::size_t bytes) {
 void Connection::hang_up(const char* text) {
   ::send(socket_, text, std::strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::shutdown(socket_, SHUT_WR);
+  buffer_.resize(kBufferBytes);
   const Clock::time_point until = Clock::now() + kTimeToHangUp;
   while (is_ready(POLLIN, until) && Clock::now() < until &&
          ::recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT) > 0) {

@@ -3,12 +3,14 @@
 // folder.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
-#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace tesser::control {
 
@@ -19,15 +21,19 @@ class Connection {
 
   enum class Trouble : std::uint8_t { kNone, kTooSlow, kTooMuch, kGone };
 
-  Connection(int socket, int stop) : socket_(socket), stop_(stop) {}
+  // `open` counts those that live, beyond which it lives.
+  Connection(int socket, int stop, std::atomic<int>& open) : socket_(socket), stop_(stop), open_(open) { ++open_; }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection();  // closes the socket
 
-  // Whether something comes within this time.
-  bool wait(std::chrono::milliseconds time);
-  // A request begins that may take `time` and `most_bytes`; its answer, too, may take `time` from when it begins.
-  void begin_request(std::chrono::milliseconds time, std::size_t most_bytes);
+  // Whether something has come that was not read yet.
+  bool has_input() const { return begin_ != end_ || is_ready(POLLIN, Clock::now()); }
+  // Gives back memory that is not needed until has_input().
+  void rest();
+  // A request begins that may take `time` and `most_bytes`; its answer, too, may take `time` from when it begins. Both
+  // may take longer by what they have moved at `slowest` bytes a second, unless that is 0.
+  void begin_request(std::chrono::milliseconds time, std::size_t most_bytes, std::size_t slowest = 0);
   // The body comes next: so many bytes, and none after it.
   void begin_body(std::size_t bytes) { left_ = bytes; }
   std::size_t left() const { return left_; }
@@ -45,13 +51,21 @@ class Connection {
  private:
   const int socket_;
   const int stop_;
-  std::array<char, 16384> buffer_;
+  std::atomic<int>& open_;
+  std::vector<char> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 
+  Clock::time_point read_until() const;
+  Clock::time_point write_until() const;
+  std::chrono::nanoseconds time_of(std::size_t bytes) const;
+
   std::chrono::milliseconds time_{0};
-  Clock::time_point read_until_;
-  Clock::time_point write_until_;
+  std::size_t slowest_ = 0;
+  Clock::time_point began_;
+  Clock::time_point answer_began_;
+  std::size_t has_read_ = 0;
+  std::size_t has_written_ = 0;
   bool answers_ = false;
   std::size_t left_ = 0;
   Trouble trouble_ = Trouble::kNone;
