@@ -50,7 +50,12 @@ LIBRARIES = [
     ),
     Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/ucx_", "src/transport/ucx_*", in_headers=True),
     Library("SQLite", r"(sqlite3|SQLiteCpp/)", r"src/platform/store/[a-z_]*\.cc$", "sources of src/platform/store"),
-    Library("yaml-cpp", r"yaml-cpp/", r"src/platform/job/[a-z_]*\.cc$", "sources of src/platform/job"),
+    Library(
+        "yaml-cpp",
+        r"yaml-cpp/",
+        r"src/platform/(job/[a-z_]*|engine/kubernetes_access)\.cc$",
+        "sources of src/platform/job, and src/platform/engine/kubernetes_access.cc",
+    ),
     Library("libcurl", r"curl/", r"src/platform/web/[a-z_]*\.cc$", "sources of src/platform/web"),
     Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
     Library("hwloc", r"hwloc", r"src/hub/topology\.cc$", "src/hub/topology.cc"),

@@ -54,6 +54,8 @@ struct LearnerStatus {
   std::string reason;  // in words, of the system: "OOMKilled", "Unschedulable: ..."; may be empty
 };
 
+class GuardianHost;  // platform/engine/guardian_host.h
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -76,6 +78,10 @@ class Engine {
   // Ends (SIGKILL) and removes every learner with the job's label, of one attempt or of all, with everything the
   // engine made for it; and nothing that is not the job's. Returns when none is left. Idempotent.
   virtual Result<void> remove(const std::string& job, const std::string& team, std::optional<int> attempt) = 0;
+
+  // Where the engine's system looks after guardians, that part of it, which lives as long as the engine; else nullptr,
+  // and the server starts guardians as processes.
+  virtual GuardianHost* guardian_host() { return nullptr; }
 };
 
 // What `tesser server` was started with; travels to guardians in text (`--engine-settings FILE`).
