@@ -54,7 +54,30 @@ void assign_owners(ChunkMap& map, const std::vector<int>& cores) {
   }
 }
 
+void find_shares(ChunkMap& map) {
+  map.shares.resize(map.key_begin.size());
+  for (const Chunk& chunk : map.chunks) {
+    auto& shares = map.shares[chunk.key];
+    auto share = std::find_if(shares.begin(), shares.end(), [&](const ChunkMap::Share& each) {
+      return each.hub == chunk.hub && each.core == chunk.core;
+    });
+    if (share == shares.end()) {
+      share = shares.insert(share, {chunk.hub, chunk.core, 0});
+    }
+    ++share->chunks;
+  }
+}
+
 }  // namespace
+
+std::int64_t ChunkMap::chunks_of(std::uint32_t key, std::uint32_t hub, std::uint32_t core) const {
+  for (const Share& share : shares[key]) {
+    if (share.hub == hub && share.core == core) {
+      return share.chunks;
+    }
+  }
+  return 0;
+}
 
 Result<ChunkMap> map_chunks(const JobSettings& settings, const std::vector<int>& cores) {
   ChunkMap map;
@@ -80,6 +103,7 @@ Result<ChunkMap> map_chunks(const JobSettings& settings, const std::vector<int>&
   }
   map.first_chunk.push_back(static_cast<std::uint32_t>(map.chunks.size()));
   assign_owners(map, cores);
+  find_shares(map);
   return map;
 }
 

@@ -26,6 +26,13 @@ struct ChunkMap {
   std::vector<std::int64_t> key_begin;     // each tensor begins at a multiple of 64 bytes of float32
   std::vector<std::uint32_t> first_chunk;  // of each key, in order; one more at the end
   std::vector<Chunk> chunks;               // in the order of keys
+  // Of each key: the cores that own chunks of it, and how many.
+  struct Share {
+    std::uint32_t hub = 0;
+    std::uint32_t core = 0;
+    std::int64_t chunks = 0;
+  };
+  std::vector<std::vector<Share>> shares;
   // By hub and core: how many chunks and elements it owns.
   struct Load {
     std::int64_t chunks = 0;
@@ -34,6 +41,7 @@ struct ChunkMap {
   std::vector<std::vector<Load>> loads;
 
   std::uint32_t chunks_of(std::uint32_t key) const { return first_chunk[key + 1] - first_chunk[key]; }
+  std::int64_t chunks_of(std::uint32_t key, std::uint32_t hub, std::uint32_t core) const;
 };
 
 // Largest chunks first, each to the core with the least so far (within 4/3 of the best balance). `cores`: of each hub,

@@ -120,18 +120,36 @@ Result<void> Client::push_rows(std::int64_t key, std::span<const std::int64_t> r
 Result<void> Client::push(std::int64_t key, Notice kind) {
   pending_[static_cast<std::size_t>(key)].fetch_add(map_.chunks_of(static_cast<std::uint32_t>(key)),
                                                     std::memory_order_relaxed);
-  const std::size_t width = element_size(options_.settings.wire);
-  TESSER_RETURN_IF_ERROR(for_chunks_of(key, [&](Hub& hub, QueuePair& core, std::uint32_t number) {
-    const std::uint32_t notification = notice(kind, number);
-    if (hub.inbox == nullptr || kind == Notice::kNone) {
-      return core.sends.notify(notification, transport::Notification::kAlone);
+  // Where the hub reads this memory, a tensor is one notification to each core.
+  const auto is_whole = [&](const Hub& hub) { return hub.inbox == nullptr && kind == Notice::kGradient; };
+  for (const ChunkMap::Share& share : map_.shares[static_cast<std::size_t>(key)]) {
+    Hub& hub = hubs_[share.hub];
+    if (is_whole(hub)) {
+      const std::uint32_t number = notice(Notice::kTensor, static_cast<std::uint32_t>(key));
+      const auto sent = hub.cores[share.core].sends.notify(number, transport::Notification::kAlone);
+      if (!sent) {
+        return explain(hub, sent.error());
+      }
     }
-    const Chunk& chunk = map_.chunks[number];
-    const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
-    const std::uint64_t bytes = static_cast<std::uint64_t>(chunk.elements) * width;
-    return core.sends.write_and_notify(*region_, Strided::contiguous(layout_.gradients + offset, bytes), *hub.inbox,
-                                       Strided::contiguous(offset, bytes), notification, sent_);
-  }));
+  }
+  if (!std::all_of(hubs_.begin(), hubs_.end(), is_whole)) {
+    const std::size_t width = element_size(options_.settings.wire);
+    TESSER_RETURN_IF_ERROR(
+        for_chunks_of(key, [&](Hub& hub, QueuePair& core, std::uint32_t number) -> transport::Outcome<void> {
+          if (is_whole(hub)) {
+            return {};
+          }
+          const std::uint32_t notification = notice(kind, number);
+          if (kind == Notice::kNone) {
+            return core.sends.notify(notification, transport::Notification::kAlone);
+          }
+          const Chunk& chunk = map_.chunks[number];
+          const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
+          const std::uint64_t bytes = static_cast<std::uint64_t>(chunk.elements) * width;
+          return core.sends.write_and_notify(*region_, Strided::contiguous(layout_.gradients + offset, bytes),
+                                             *hub.inbox, Strided::contiguous(offset, bytes), notification, sent_);
+        }));
+  }
   if (options_.settings.update_time == UpdateTime::kAtOnce) {
     wake_hubs();
   }
@@ -175,25 +193,35 @@ Result<void> Client::commit(std::span<const Hyperparameters> groups) {
 }
 
 Result<void> Client::take_pulls() {
-  for (Hub& hub : hubs_) {
-    for (QueuePair& core : hub.cores) {
+  for (std::uint32_t index = 0; index < hubs_.size(); ++index) {
+    Hub& hub = hubs_[index];
+    for (std::uint32_t core = 0; core < hub.cores.size(); ++core) {
       while (true) {
-        const auto number = core.arrivals.poll();
+        const auto number = hub.cores[core].arrivals.poll();
         if (!number) {
           return explain(hub, number.error());
         }
         if (!*number) {
           break;
         }
-        const std::uint32_t chunk = notice_chunk(**number);
-        if (chunk >= map_.chunks.size()) {
-          return failed(fmt::format("the hub at {} sent a notification that means nothing", hub.url));
-        }
-        pending_[map_.chunks[chunk].key].fetch_sub(1, std::memory_order_relaxed);
+        TESSER_RETURN_IF_ERROR(take_pull(index, core, **number));
       }
     }
   }
   return {};
+}
+
+Result<void> Client::take_pull(std::uint32_t hub, std::uint32_t core, std::uint32_t number) {
+  const std::uint32_t which = notice_chunk(number);
+  if (notice_kind(number) == Notice::kTensor && which < map_.shares.size()) {
+    pending_[which].fetch_sub(map_.chunks_of(which, hub, core), std::memory_order_relaxed);
+    return {};
+  }
+  if (notice_kind(number) == Notice::kGradient && which < map_.chunks.size()) {
+    pending_[map_.chunks[which].key].fetch_sub(1, std::memory_order_relaxed);
+    return {};
+  }
+  return failed(fmt::format("the hub at {} sent a notification that means nothing", hubs_[hub].url));
 }
 
 Result<bool> Client::is_current(std::int64_t key) {

@@ -130,6 +130,7 @@ class Client {
   Result<void> give_weights_and_state();
   Result<void> open_queues(Hub& hub, std::uint32_t index);
   Result<void> push(std::int64_t key, Notice kind);
+  Result<void> take_pull(std::uint32_t hub, std::uint32_t core, std::uint32_t number);
   Result<void> flush(Hub& hub, transport::Completion& completion);
   template <typename Use>
   Result<void> for_chunks_of(std::int64_t key, const Use& use);

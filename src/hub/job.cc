@@ -1,6 +1,7 @@
 #include "hub/job.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -87,6 +88,11 @@ Result<void> Job::prepare(const JoinRequest& first) {
   }
   context_.updates = reinterpret_cast<std::int64_t*>(context_.region->data() + memory.updates());
   context_.rate_limit = place_.rate_limit;
+  std::size_t cores = context_.map.loads[context_.hub].size();
+  if (context_.settings.one_machine) {
+    cores = std::accumulate(cores_of_hubs_.begin(), cores_of_hubs_.end(), std::size_t{0});
+  }
+  context_.has_spare_processors = std::thread::hardware_concurrency() >= cores + workers_.size();
   context_.lost = [this](const WorkerEnd& worker, const std::string& reason) {
     const std::lock_guard lock(loss_mutex_);
     losses_.push_back({&worker, worker.rank, reason});

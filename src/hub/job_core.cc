@@ -38,20 +38,20 @@ JobCore::JobCore(JobContext& context, std::uint32_t core)
       states_(context.map.chunks.size()),
       peers_(static_cast<std::size_t>(context.workers)),
       rack_links_(static_cast<std::size_t>(context.settings.racks)) {
-  std::int64_t elements = 0;
   for (std::uint32_t chunk = 0; chunk < context.map.chunks.size(); ++chunk) {
     const Chunk& each = context.map.chunks[chunk];
+    own_begin_.resize(each.key + 1, own_.size());
     if (each.hub == context.hub && each.core == core) {
       own_.push_back(chunk);
-      merge_begin_[chunk] = elements;
-      elements += each.elements;
+      merge_begin_[chunk] = merge_elements_;
+      merge_elements_ += each.elements;
       if (row_elements(chunk) != 0) {
         row_sum_.resize(std::max(row_sum_.size(), static_cast<std::size_t>(each.elements)));
       }
     }
   }
-  const bool merges = context.sums == nullptr && (context.clipping != nullptr || context.workers > 2);
-  merge_.resize(merges ? static_cast<std::size_t>(elements) : 0);
+  own_begin_.resize(context.map.key_begin.size() + 1, own_.size());
+  done_of_.resize(context.map.key_begin.size());
   for (std::int64_t rank = 0; rank < context.workers; ++rank) {
     required_ |= bit(rank);
   }
@@ -302,10 +302,9 @@ void JobCore::take(std::int64_t rank, std::uint32_t number) {
       return take_chunk(rank, notice_chunk(number), false);
     case Notice::kNone:
       return take_chunk(rank, notice_chunk(number), true);
-    case Notice::kWeights:
-      break;
+    case Notice::kTensor:
+      return take_tensor(rank, notice_chunk(number));
   }
-  lose(rank, fmt::format("it sent notification {}, which means nothing", number));
 }
 
 void JobCore::take_commit(std::int64_t rank) {
@@ -367,6 +366,18 @@ bool JobCore::agrees_with_others(std::int64_t rank, std::int64_t step) {
   return false;
 }
 
+void JobCore::take_tensor(std::int64_t rank, std::uint32_t key) {
+  if (key >= done_of_.size() || own_begin_[key] == own_begin_[key + 1]) {
+    return lose(rank, fmt::format("it pushed tensor {}, of which core {} has nothing", key, core_));
+  }
+  for (std::size_t index = own_begin_[key]; index < own_begin_[key + 1]; ++index) {
+    take_chunk(rank, own_[index], false);
+    if (peers_[static_cast<std::size_t>(rank)].is_lost) {
+      return;
+    }
+  }
+}
+
 void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {
   if (chunk >= context_.map.chunks.size() || context_.map.chunks[chunk].hub != context_.hub ||
       context_.map.chunks[chunk].core != core_) {
@@ -389,7 +400,8 @@ void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {
   }
   // Two or more that come first in the order of ranks may be summed before the rest is there.
   const int first = std::countr_one(state.given);
-  if (can_merge() && row_elements(chunk) == 0 && !state.is_queued && first >= static_cast<int>(state.merged) + 2) {
+  if (!state.is_queued && first >= static_cast<int>(state.merged) + 2 && row_elements(chunk) == 0 &&
+      is_worth_merging()) {
     state.is_queued = true;
     mergeable_.push_back(chunk);
   }

@@ -92,6 +92,9 @@ struct JobContext {
   std::unique_ptr<Clipping> clipping;  // null without
   // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
   std::function<void(double squares)> combine;
+  // Whether this machine has processors for all of the hub's cores and as many workers: a core that waits has nothing
+  // better to do than to merge ahead, which moves more bytes than one sum of all does.
+  bool has_spare_processors = false;
   std::shared_ptr<RateLimit> rate_limit;  // of the tenant; null without
   std::unique_ptr<NormExchange> norms;    // with clipping and several hubs; looked at by the first core
   // A core has lost a worker, or found that it does not keep to the protocol. Called on the core's thread; quick.
@@ -153,6 +156,7 @@ class JobCore {
   void take(std::int64_t rank, std::uint32_t number);
   void take_commit(std::int64_t rank);
   void take_chunk(std::int64_t rank, std::uint32_t chunk, bool none);
+  void take_tensor(std::int64_t rank, std::uint32_t key);
   bool agrees_with_others(std::int64_t rank, std::int64_t step);
   void lose(std::int64_t rank, const std::string& reason);
   void run_commands();
@@ -171,7 +175,6 @@ class JobCore {
   std::int64_t row_elements(std::uint32_t chunk) const {
     return context_.settings.keys[context_.map.chunks[chunk].key].row_elements;
   }
-  bool can_merge() const { return context_.sums != nullptr || !merge_.empty(); }
   bool sum_up(std::uint32_t chunk);  // into the merge buffer; false when nobody has a gradient
   void finish_in_rack(std::uint32_t chunk);
   void update_from_racks(std::uint32_t chunk);
@@ -180,16 +183,21 @@ class JobCore {
              float scale);
   void end_step(std::uint32_t chunk, bool changed);
   void give_weights(std::uint32_t chunk, bool changed);
+  transport::Outcome<void> give_weights(Peer& peer, std::uint32_t chunk, bool changed, bool ends_tensor);
   std::vector<const void*>& sources_of(std::uint32_t chunk, std::uint32_t from, std::uint32_t until);
   static bool holds_sum(const ChunkState& state);  // whether the merge buffer has one
   float* merge_buffer(std::uint32_t chunk);
+  bool is_worth_merging() const;  // before all gradients are there
 
   JobContext& context_;
   const std::uint32_t core_;
   const WireElement element_;
-  std::vector<std::uint32_t> own_;         // chunks of this core
+  std::vector<std::uint32_t> own_;         // chunks of this core, in their order
+  std::vector<std::size_t> own_begin_;     // of each key in own_; one more at the end
+  std::vector<std::uint32_t> done_of_;     // by key: chunks of own_ that have ended a step which others have not
   std::vector<std::int64_t> merge_begin_;  // of each chunk in merge_
-  std::vector<float> merge_;
+  std::int64_t merge_elements_ = 0;
+  std::vector<float> merge_;                         // empty until it is needed
   std::vector<float> row_sum_;                       // of one chunk given by rows
   std::vector<ChunkState> states_;                   // by chunk; only those of this core are used
   std::vector<Peer> peers_;                          // by rank, from the rack's first

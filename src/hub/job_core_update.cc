@@ -109,7 +109,17 @@ bool JobCore::holds_sum(const ChunkState& state) {
   return (ranks_below(state.merged) & state.given & ~state.none) != 0;
 }
 
+bool JobCore::is_worth_merging() const {
+  // What has come over the network has cost this core nothing so far.
+  return context_.has_spare_processors || std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+           return peer.link && peer.link->worker->inbox != nullptr;
+         });
+}
+
 float* JobCore::merge_buffer(std::uint32_t chunk) {
+  if (context_.sums == nullptr && merge_.empty()) {
+    merge_.resize(static_cast<std::size_t>(merge_elements_));  // by this thread, so in its socket's memory
+  }
   return context_.sums != nullptr ? reinterpret_cast<float*>(context_.sums->data()) + context_.map.chunks[chunk].begin
                                   : merge_.data() + merge_begin_[chunk];
 }
@@ -307,23 +317,36 @@ void JobCore::end_step(std::uint32_t chunk, bool changed) {
 void JobCore::give_weights(std::uint32_t chunk, bool changed) {
   const Chunk& each = context_.map.chunks[chunk];
   const auto bytes = static_cast<std::uint64_t>(each.elements) * sizeof(float);
-  const Strided place = Strided::contiguous(static_cast<std::uint64_t>(each.begin) * sizeof(float), bytes);
-  const std::uint32_t number = notice(Notice::kGradient, chunk);
+  const bool ends_tensor = ++done_of_[each.key] == own_begin_[each.key + 1] - own_begin_[each.key];
+  if (ends_tensor) {
+    done_of_[each.key] = 0;
+  }
   unwoken_ = true;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (!peer.link || peer.is_lost) {
       continue;
     }
-    const bool writes = changed && !peer.link->worker->shares_weights;
-    const auto sent = writes ? peer.link->queues.sends.write_and_notify(
-                                   *context_.region, place, *peer.link->worker->memory, place, number, peer.sent)
-                             : peer.link->queues.sends.notify(number);
-    if (!sent) {
+    if (const auto sent = give_weights(peer, chunk, changed, ends_tensor); !sent) {
       lose(static_cast<std::int64_t>(rank), sent.error().message);
     }
     counters_.weight_bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
+}
+
+transport::Outcome<void> JobCore::give_weights(Peer& peer, std::uint32_t chunk, bool changed, bool ends_tensor) {
+  const Chunk& each = context_.map.chunks[chunk];
+  auto& sends = peer.link->queues.sends;
+  if (peer.link->worker->shares_weights) {
+    return ends_tensor ? sends.notify(notice(Notice::kTensor, each.key)) : transport::Outcome<void>();
+  }
+  const std::uint32_t number = notice(Notice::kGradient, chunk);
+  if (!changed) {
+    return sends.notify(number);
+  }
+  const Strided place = Strided::contiguous(static_cast<std::uint64_t>(each.begin) * sizeof(float),
+                                            static_cast<std::uint64_t>(each.elements) * sizeof(float));
+  return sends.write_and_notify(*context_.region, place, *peer.link->worker->memory, place, number, peer.sent);
 }
 
 }  // namespace tesser::hub

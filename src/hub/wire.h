@@ -13,9 +13,10 @@
 namespace tesser::hub {
 
 // A worker's notification: a chunk's gradient is there; there is none in this step; the step is committed. A hub's: the
-// chunk's weights are there.
+// chunk's weights are there (kGradient). Either way kTensor stands for all chunks that the core has of a tensor, whose
+// number takes the chunk's place: where memory is mapped nothing is sent that would need a notification of its own.
 // Between hubs of racks: the rack's sum is there, or there is none; the weights are there.
-enum class Notice : std::uint32_t { kGradient = 0, kNone = 1, kCommit = 2, kWeights = 3 };
+enum class Notice : std::uint32_t { kGradient = 0, kNone = 1, kCommit = 2, kTensor = 3, kWeights = 3 };
 
 inline constexpr std::uint32_t kNoticeBits = 2;
 inline constexpr std::int64_t kMostChunks = std::int64_t{1} << 20;

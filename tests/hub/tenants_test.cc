@@ -132,10 +132,12 @@ class LawlessWorker {
 TEST(HubTenantsTest, NotificationsThatMeanNothingEndTheirJobAlone) {
   const auto hubs = open_hubs(1, 1);
   const JobSettings settings = settings_for(1, {100});
-  // Of a chunk that there is not, of a kind between hubs, the same chunk twice, commits without weights.
+  // Of a chunk or tensor that there is not, the same twice, commits without weights.
   const std::vector<std::vector<std::uint32_t>> cases = {
       {notice(Notice::kGradient, 77)},
-      {notice(Notice::kWeights, 0)},
+      {notice(Notice::kTensor, 1)},
+      {notice(Notice::kTensor, 0), notice(Notice::kTensor, 0)},
+      {notice(Notice::kTensor, 0), notice(Notice::kGradient, 0)},
       {notice(Notice::kGradient, 0), notice(Notice::kGradient, 0)},
       {notice(Notice::kCommit, 0), notice(Notice::kCommit, 0), notice(Notice::kCommit, 0)},
   };
