@@ -49,7 +49,13 @@ LIBRARIES = [
         "src/runtime/{executor,kernels,argument_reader,step_allocator}*",
     ),
     Library("UCX", r"(uc[pst]|infiniband|rdma)/", r"src/transport/ucx_", "src/transport/ucx_*", in_headers=True),
-    Library("SQLite", r"(sqlite3|SQLiteCpp/)", r"src/platform/store/[a-z_]*\.cc$", "sources of src/platform/store"),
+    Library(
+        "SQLite",
+        r"(sqlite3|SQLiteCpp/)",
+        r"(src|tests)/platform/store/[a-z_]*\.cc$",
+        "sources of src/platform/store and its tests",
+    ),
+    Library("libarchive", r"archive(_entry)?\.h", r"src/platform/server/[a-z_]*\.cc$", "sources of src/platform/server"),
     Library(
         "yaml-cpp",
         r"yaml-cpp/",

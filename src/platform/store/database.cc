@@ -1,0 +1,145 @@
+#include "platform/store/database.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include "platform/store/schema.h"
+
+namespace tesser::platform {
+namespace {
+
+constexpr int kPatienceMilliseconds = 2000;  // for another program that holds the file's lock
+
+}  // namespace
+
+Database::Database(std::filesystem::path file) : file_(std::move(file)) {}
+Database::~Database() = default;
+
+std::unique_ptr<SQLite::Database> Database::connect(bool writes) const {
+  auto database = std::make_unique<SQLite::Database>(
+      file_.string(), writes ? SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE : SQLite::OPEN_READONLY,
+      kPatienceMilliseconds);
+  database->exec("PRAGMA foreign_keys = ON");
+  return database;
+}
+
+Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
+  std::unique_ptr<Database> database(new Database(file));
+  try {
+    database->writer_ = database->connect(true);
+    TESSER_RETURN_IF_ERROR(database->prepare());
+    return database;
+  } catch (const SQLite::Exception& exception) {
+    return tl::unexpected(database->error_of(exception));
+  }
+}
+
+Result<void> Database::prepare() {
+  SQLite::Database& database = *writer_;
+  const int version = database.execAndGet("PRAGMA user_version").getInt();
+  const int application = database.execAndGet("PRAGMA application_id").getInt();
+  const bool is_empty = database.execAndGet("SELECT count(*) FROM sqlite_master").getInt() == 0;
+  const int newest = static_cast<int>(schema_steps().size());
+  if (!is_empty && application != kStoreApplication) {
+    return failed(fmt::format("{}: this is the file of another program and no store of tesser; give another directory",
+                              file_.string()));
+  }
+  if (version > newest) {
+    return failed(
+        fmt::format("{}: written by a newer tesser (schema {}; this one knows {}); run that one, or restore "
+                    "a copy of before",
+                    file_.string(), version, newest));
+  }
+  if (const std::string state = database.execAndGet("PRAGMA quick_check(1)").getString(); state != "ok") {
+    return failed(
+        fmt::format("{}: the store is damaged ({}); restore a copy, or save what can be read with sqlite3 "
+                    "{} .recover",
+                    file_.string(), state, file_.string()));
+  }
+  // Whoever commits waits for the disk: a job that was accepted survives the loss of power, too.
+  if (database.execAndGet("PRAGMA journal_mode = WAL").getString() != "wal") {
+    return failed(
+        fmt::format("{}: this file system has no shared memory for a write-ahead log; give a directory on a "
+                    "local disk",
+                    file_.string()));
+  }
+  database.exec("PRAGMA synchronous = FULL");
+  for (int step = version; step < newest; ++step) {
+    SQLite::Transaction transaction(database, SQLite::TransactionBehavior::IMMEDIATE);
+    database.exec(std::string(schema_steps()[static_cast<std::size_t>(step)]));
+    database.exec(fmt::format("PRAGMA application_id = {}", kStoreApplication));
+    database.exec(fmt::format("PRAGMA user_version = {}", step + 1));
+    transaction.commit();
+  }
+  return {};
+}
+
+Result<void> Database::read(const std::function<Result<void>(SQLite::Database&)>& act) const {
+  std::unique_ptr<SQLite::Database> reader;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!readers_.empty()) {
+      reader = std::move(readers_.back());
+      readers_.pop_back();
+    }
+  }
+  try {
+    if (reader == nullptr) {
+      reader = connect(false);
+    }
+    const Result<void> outcome = act(*reader);
+    const std::lock_guard lock(mutex_);
+    readers_.push_back(std::move(reader));
+    return outcome;
+  } catch (const SQLite::Exception& exception) {
+    return tl::unexpected(error_of(exception));
+  }
+}
+
+Result<void> Database::write(const std::function<Result<void>(SQLite::Database&)>& act) {
+  const std::lock_guard lock(writing_);
+  try {
+    SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
+    TESSER_RETURN_IF_ERROR(act(*writer_));
+    transaction.commit();
+    return {};
+  } catch (const SQLite::Exception& exception) {
+    return tl::unexpected(error_of(exception));
+  }
+}
+
+Error Database::error_of(const SQLite::Exception& exception) const {
+  const auto error = [&](const char* what) {
+    return Error{ErrorCode::kFailed, fmt::format("{}: {}", file_.string(), what)};
+  };
+  switch (exception.getErrorCode() & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return error("the store is locked by another program; end it. Nothing was changed");
+    case SQLITE_FULL:
+      return error("the disk is full; free space on it. Nothing was changed");
+    case SQLITE_IOERR:
+      return Error{
+          ErrorCode::kFailed,
+          fmt::format("{}: the disk cannot be read or written ({}); free space, or check the disk. Nothing was "
+                      "changed",
+                      file_.string(), exception.getErrorStr())};
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return error("the store is damaged or no store; stop the server and restore a copy");
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+      return error("the store cannot be written; give this user the right to");
+    case SQLITE_CANTOPEN:
+      return error("the store cannot be opened; the directory must exist and be writable, and the disk not full");
+    default:
+      return Error{ErrorCode::kFailed, fmt::format("{}: {}", file_.string(), exception.what())};
+  }
+}
+
+}  // namespace tesser::platform

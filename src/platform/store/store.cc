@@ -1,0 +1,407 @@
+#include "platform/store/store.h"
+
+#include <utility>
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <fmt/format.h>
+
+#include "base/json_members.h"
+#include "platform/store/database.h"
+#include "platform/store/store_read.h"
+#include "platform/web/sha256.h"
+
+namespace tesser::platform {
+namespace {
+
+constexpr std::string_view kRoles[] = {"admin", "user", "guardian"};
+
+void add_history(SQLite::Database& database, const std::string& id, const StateChange& change) {
+  SQLite::Statement insert(database,
+                           "INSERT INTO history SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 "
+                           "FROM history WHERE job = ?1");
+  insert.bind(1, id);
+  insert.bind(2, std::string(name_of(change.state)));
+  insert.bind(3, change.code);
+  insert.bind(4, change.reason);
+  insert.bind(5, change.attempt);
+  insert.bind(6, change.epoch);
+  insert.bind(7, change.time);
+  insert.exec();
+}
+
+// Stores a change that `job` may make, with all that follows from it.
+void apply(SQLite::Database& database, const JobRecord& job, StateChange change) {
+  const JobState state = change.state;
+  const bool holds = holds_places(state);
+  SQLite::Statement update(
+      database,
+      "UPDATE jobs SET state = ?2, code = ?3, reason = ?4, attempt = ?5, changed = ?6, queued = ?7, started = ?8, "
+      "ended = ?9, placement = CASE WHEN ?10 THEN placement ELSE '[]' END, "
+      "holder = CASE WHEN ?10 THEN holder ELSE '' END, "
+      // Whoever held the lease of a job without a guardian is fenced off.
+      "epoch = CASE WHEN ?10 OR holder = '' THEN epoch ELSE epoch + 1 END WHERE id = ?1");
+  update.bind(1, job.id);
+  update.bind(2, std::string(name_of(state)));
+  update.bind(3, change.code);
+  update.bind(4, change.reason);
+  update.bind(5, change.attempt);
+  update.bind(6, change.time);
+  update.bind(7, waits_for_places(state) ? change.time : job.queued);
+  update.bind(8, state == JobState::kProcessing && job.started == 0 ? change.time : job.started);
+  update.bind(9, is_final(state) || state == JobState::kHalted ? change.time : std::int64_t{0});
+  update.bind(10, holds ? 1 : 0);
+  update.exec();
+  add_history(database, job.id, change);
+}
+
+Result<void> check(const JobRecord& job, JobState to) {
+  if (may_follow(job.state, to)) {
+    return {};
+  }
+  if (is_final(job.state)) {
+    return invalid_input(fmt::format("job {} is {}, which is final", job.id, name_of(job.state)));
+  }
+  return invalid_input(fmt::format("job {} is {}; {} does not follow that", job.id, name_of(job.state), name_of(to)));
+}
+
+class SqliteStore final : public Store {
+ public:
+  explicit SqliteStore(std::unique_ptr<Database> database) : database_(std::move(database)) {}
+
+  Result<Submitted> submit(const NewJob& job, const std::string& guardian_token) override {
+    Submitted made;
+    TESSER_RETURN_IF_ERROR(database_->write([&](SQLite::Database& database) -> Result<void> {
+      if (!job.idempotency_key.empty()) {
+        TESSER_ASSIGN_OR_RETURN(auto earlier,
+                                find_submitted(database, job.user, job.idempotency_key, job.request_digest));
+        if (earlier) {
+          made = {std::move(*earlier), false};
+          return {};
+        }
+      }
+      SQLite::Statement insert(database,
+                               "INSERT INTO jobs (id, name, description, user, team, priority, learners, resources, "
+                               "state, idempotency_key, request_digest, submitted, queued, changed) "
+                               "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?12)");
+      insert.bind(1, job.id);
+      insert.bind(2, job.name);
+      insert.bind(3, job.description);
+      insert.bind(4, job.user);
+      insert.bind(5, job.team);
+      insert.bind(6, job.priority);
+      insert.bind(7, job.learners);
+      insert.bind(8, resources_text(job.each));
+      insert.bind(9, std::string(name_of(JobState::kQueued)));
+      if (!job.idempotency_key.empty()) {
+        insert.bind(10, job.idempotency_key);
+      }
+      insert.bind(11, job.request_digest);
+      insert.bind(12, job.time);
+      insert.exec();
+      StateChange change;
+      change.time = job.time;
+      add_history(database, job.id, change);
+      put_token(database, guardian_token, {Role::kGuardian, job.user, job.team, job.id, job.time});
+      TESSER_ASSIGN_OR_RETURN(made.job, read_job(database, job.id));
+      return {};
+    }));
+    return made;
+  }
+
+  Result<JobRecord> job(const std::string& id) const override {
+    JobRecord record;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      TESSER_ASSIGN_OR_RETURN(record, read_job(database, id));
+      return {};
+    }));
+    return record;
+  }
+
+  Result<std::optional<JobRecord>> submitted_with(const std::string& user, const std::string& key,
+                                                  const std::string& request_digest) const override {
+    std::optional<JobRecord> record;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      TESSER_ASSIGN_OR_RETURN(record, find_submitted(database, user, key, request_digest));
+      return {};
+    }));
+    return record;
+  }
+
+  Result<std::vector<JobRecord>> jobs(const JobFilter& filter) const override {
+    std::string where;
+    const auto add = [&](const char* condition) {
+      where += (where.empty() ? " WHERE " : " AND ") + std::string(condition);
+    };
+    if (filter.state) {
+      add("state = :state");
+    }
+    if (!filter.team.empty()) {
+      add("team = :team");
+    }
+    if (filter.before > 0) {
+      add("number < :before");
+    }
+    return select(fmt::format("SELECT {} FROM jobs{} ORDER BY number DESC LIMIT :limit", kJobColumns, where),
+                  [&](SQLite::Statement& query) {
+                    if (filter.state) {
+                      query.bind(":state", std::string(name_of(*filter.state)));
+                    }
+                    if (!filter.team.empty()) {
+                      query.bind(":team", filter.team);
+                    }
+                    if (filter.before > 0) {
+                      query.bind(":before", filter.before);
+                    }
+                    query.bind(":limit", static_cast<std::int64_t>(filter.limit));
+                  });
+  }
+
+  Result<std::vector<JobRecord>> live_jobs() const override {
+    return select(fmt::format("SELECT {} FROM jobs WHERE state IN ('QUEUED', 'RESUMED', 'PENDING', 'DEPLOYING', "
+                              "'DOWNLOADING', 'PROCESSING', 'STORING') OR wanted = 'delete' ORDER BY number",
+                              kJobColumns),
+                  [](SQLite::Statement&) {});
+  }
+
+  Result<std::vector<StateChange>> history(const std::string& id) const override {
+    std::vector<StateChange> changes;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      TESSER_ASSIGN_OR_RETURN(const JobRecord record, read_job(database, id));
+      SQLite::Statement query(database,
+                              "SELECT state, code, reason, attempt, epoch, time FROM history WHERE job = ? "
+                              "ORDER BY number");
+      query.bind(1, record.id);
+      while (query.executeStep()) {
+        changes.push_back({job_state_named(query.getColumn(0).getString()).value_or(JobState::kFailed),
+                           query.getColumn(1).getString(), query.getColumn(2).getString(), query.getColumn(3).getInt(),
+                           query.getColumn(4).getInt64(), query.getColumn(5).getInt64()});
+      }
+      return {};
+    }));
+    return changes;
+  }
+
+  Result<std::vector<std::pair<JobState, std::int64_t>>> count_by_state() const override {
+    std::vector<std::pair<JobState, std::int64_t>> counts;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      SQLite::Statement query(database, "SELECT state, count(*) FROM jobs GROUP BY state");
+      while (query.executeStep()) {
+        counts.emplace_back(job_state_named(query.getColumn(0).getString()).value_or(JobState::kFailed),
+                            query.getColumn(1).getInt64());
+      }
+      return {};
+    }));
+    return counts;
+  }
+
+  Result<JobRecord> change(const std::string& id, const StateChange& change) override {
+    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
+      TESSER_RETURN_IF_ERROR(check(job, change.state));
+      StateChange made = change;
+      made.attempt = job.attempt;
+      made.epoch = job.epoch;
+      apply(database, job, made);
+      return {};
+    });
+  }
+
+  Result<JobRecord> place(const std::string& id, const Placement& placement, std::int64_t time) override {
+    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
+      TESSER_RETURN_IF_ERROR(check(job, JobState::kPending));
+      if (job.wanted != Wanted::kRun) {
+        return invalid_input(fmt::format("job {} is not wanted to run", id));
+      }
+      apply(database, job, {JobState::kPending, "", "", job.attempt, job.epoch, time});
+      SQLite::Statement set(database, "UPDATE jobs SET placement = ? WHERE id = ?");
+      set.bind(1, json_list(placement));
+      set.bind(2, id);
+      set.exec();
+      return {};
+    });
+  }
+
+  Result<JobRecord> want(const std::string& id, Wanted wanted) override {
+    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
+      if (job.wanted == wanted) {
+        return {};
+      }
+      if (job.wanted == Wanted::kDelete) {
+        return invalid_input(fmt::format("job {} is being deleted", id));
+      }
+      if (wanted == Wanted::kHalt && is_final(job.state)) {
+        return invalid_input(fmt::format("job {} is {}, which is final", id, name_of(job.state)));
+      }
+      if (wanted == Wanted::kRun && job.state == JobState::kHalted) {
+        return invalid_input(fmt::format("job {} is HALTED and has to be resumed", id));
+      }
+      set_wanted(database, id, wanted);
+      return {};
+    });
+  }
+
+  Result<JobRecord> resume(const std::string& id, int learners, std::int64_t time) override {
+    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
+      if (job.wanted == Wanted::kDelete) {
+        return invalid_input(fmt::format("job {} is being deleted", id));
+      }
+      TESSER_RETURN_IF_ERROR(check(job, JobState::kResumed));
+      apply(database, job, {JobState::kResumed, "", "", job.attempt, job.epoch, time});
+      set_wanted(database, id, Wanted::kRun);
+      SQLite::Statement set(database, "UPDATE jobs SET learners = ? WHERE id = ?");
+      set.bind(1, learners);
+      set.bind(2, id);
+      set.exec();
+      return {};
+    });
+  }
+
+  Result<void> remove(const std::string& id) override {
+    return database_->write([&](SQLite::Database& database) -> Result<void> {
+      SQLite::Statement remove(database, "DELETE FROM jobs WHERE id = ?");
+      remove.bind(1, id);
+      remove.exec();
+      return {};
+    });
+  }
+
+  Result<JobRecord> take_lease(const std::string& id, const std::string& holder) override {
+    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
+      if (!holds_places(job.state)) {
+        return invalid_input(fmt::format("job {} is {} and needs no guardian", id, name_of(job.state)));
+      }
+      SQLite::Statement set(database, "UPDATE jobs SET epoch = epoch + 1, holder = ? WHERE id = ?");
+      set.bind(1, holder.empty() ? "guardian" : holder);
+      set.bind(2, id);
+      set.exec();
+      return {};
+    });
+  }
+
+  Result<JobRecord> report(const std::string& id, const GuardianReport& report) override {
+    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
+      SQLite::Statement last(database, "SELECT sequence FROM jobs WHERE id = ?");
+      last.bind(1, id);
+      last.executeStep();
+      if (report.sequence <= last.getColumn(0).getInt64()) {
+        return {};  // said before: its answer was lost
+      }
+      if (report.change.epoch != job.epoch || job.holder.empty()) {
+        return invalid_input(
+            fmt::format("job {} has another guardian: epoch {} is over, {} holds", id, report.change.epoch, job.epoch));
+      }
+      TESSER_RETURN_IF_ERROR(check(job, report.change.state));
+      apply(database, job, report.change);
+      SQLite::Statement set(database, "UPDATE jobs SET sequence = ? WHERE id = ?");
+      set.bind(1, report.sequence);
+      set.bind(2, id);
+      set.exec();
+      return {};
+    });
+  }
+
+  Result<void> add_token(const std::string& token, const Token& what) override {
+    return database_->write([&](SQLite::Database& database) -> Result<void> {
+      put_token(database, token, what);
+      return {};
+    });
+  }
+
+  Result<std::optional<Token>> token(std::string_view token) const override {
+    std::optional<Token> found;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      SQLite::Statement query(database,
+                              "SELECT role, user, team, coalesce(job, ''), created FROM tokens WHERE hash = ?");
+      const std::string hash = sha256(token);
+      query.bind(1, hash.data(), static_cast<int>(hash.size()));
+      if (query.executeStep()) {
+        const std::string role = query.getColumn(0).getString();
+        found = Token{role == "admin"  ? Role::kAdmin
+                      : role == "user" ? Role::kUser
+                                       : Role::kGuardian,
+                      query.getColumn(1).getString(), query.getColumn(2).getString(), query.getColumn(3).getString(),
+                      query.getColumn(4).getInt64()};
+      }
+      return {};
+    }));
+    return found;
+  }
+
+ private:
+  // One transaction that reads a job, acts, and gives the job as it is then.
+  template <typename Act>
+  Result<JobRecord> update(const std::string& id, const Act& act) {
+    JobRecord record;
+    TESSER_RETURN_IF_ERROR(database_->write([&](SQLite::Database& database) -> Result<void> {
+      TESSER_ASSIGN_OR_RETURN(const JobRecord job, read_job(database, id));
+      TESSER_RETURN_IF_ERROR(act(database, job));
+      TESSER_ASSIGN_OR_RETURN(record, read_job(database, id));
+      return {};
+    }));
+    return record;
+  }
+
+  template <typename Bind>
+  Result<std::vector<JobRecord>> select(const std::string& text, const Bind& bind) const {
+    std::vector<JobRecord> records;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      SQLite::Statement query(database, text);
+      bind(query);
+      while (query.executeStep()) {
+        records.push_back(record_of(query));
+      }
+      return {};
+    }));
+    return records;
+  }
+
+  static Result<std::optional<JobRecord>> find_submitted(SQLite::Database& database, const std::string& user,
+                                                         const std::string& key, const std::string& digest) {
+    SQLite::Statement query(database, "SELECT id, request_digest FROM jobs WHERE user = ? AND idempotency_key = ?");
+    query.bind(1, user);
+    query.bind(2, key);
+    if (!query.executeStep()) {
+      return std::optional<JobRecord>();
+    }
+    const std::string id = query.getColumn(0).getString();
+    if (query.getColumn(1).getString() != digest) {
+      return invalid_input(fmt::format("this Idempotency-Key was used for another submission, job {}", id));
+    }
+    TESSER_ASSIGN_OR_RETURN(JobRecord record, read_job(database, id));
+    return std::optional(std::move(record));
+  }
+
+  static void set_wanted(SQLite::Database& database, const std::string& id, Wanted wanted) {
+    SQLite::Statement set(database, "UPDATE jobs SET wanted = ? WHERE id = ?");
+    set.bind(1, std::string(name_of(wanted)));
+    set.bind(2, id);
+    set.exec();
+  }
+
+  static void put_token(SQLite::Database& database, const std::string& token, const Token& what) {
+    SQLite::Statement insert(database,
+                             "INSERT INTO tokens (hash, role, user, team, job, created) VALUES (?, ?, ?, ?, ?, ?)");
+    const std::string hash = sha256(token);
+    insert.bind(1, hash.data(), static_cast<int>(hash.size()));
+    insert.bind(2, std::string(name_of(what.role)));
+    insert.bind(3, what.user);
+    insert.bind(4, what.team);
+    if (!what.job.empty()) {
+      insert.bind(5, what.job);
+    }
+    insert.bind(6, what.created);
+    insert.exec();
+  }
+
+  const std::unique_ptr<Database> database_;
+};
+
+}  // namespace
+
+std::string_view name_of(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
+
+Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file) {
+  TESSER_ASSIGN_OR_RETURN(auto database, Database::open(file));
+  return std::make_unique<SqliteStore>(std::move(database));
+}
+
+}  // namespace tesser::platform
