@@ -8,54 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "platform/job/resources_text.h"
+
 namespace tesser::platform {
 namespace {
 
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kMostOnANode = 1'000'000;  // of a job that needs nothing
 constexpr std::size_t kNodesInWords = 3;
-
-std::string processors_text(std::int64_t millicpus) {
-  std::string text = fmt::format("{}.{:03}", millicpus / 1000, millicpus % 1000);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') {
-    text.pop_back();
-  }
-  return text + (text == "1" ? " cpu" : " cpus");
-}
-
-std::string memory_text(std::int64_t bytes) {
-  return bytes % (1024 * kMiB) == 0 ? fmt::format("{} GiB", bytes / (1024 * kMiB))
-                                    : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMiB);
-}
-
-// What of `amounts` counts for a job that needs `needs`: "4 cpus, 8 GiB, 1 V100".
-std::string amounts_text(const Resources& amounts, const Resources& needs) {
-  std::string text;
-  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
-  if (needs.millicpus > 0) {
-    add(processors_text(std::max<std::int64_t>(amounts.millicpus, 0)));
-  }
-  if (needs.memory_bytes > 0) {
-    add(amounts.memory_bytes == kNoLimit ? "any memory" : memory_text(std::max<std::int64_t>(amounts.memory_bytes, 0)));
-  }
-  for (const auto& [type, count] : needs.accelerators) {
-    if (count > 0) {
-      const auto found = amounts.accelerators.find(type);
-      add(fmt::format("{} {}", found == amounts.accelerators.end() ? 0 : std::max<std::int64_t>(found->second, 0),
-                      type));
-    }
-  }
-  return text.empty() ? "nothing" : text;
-}
-
-std::string learners_text(std::int64_t count) { return fmt::format("{} learner{}", count, count == 1 ? "" : "s"); }
-
-std::string needs_text(const WaitingJob& job) {
-  return fmt::format("needs {} with {}{}", learners_text(job.learners), amounts_text(job.each, job.each),
-                     job.learners > 1 ? " each" : "");
-}
 
 struct FreeNode {
   const Node* node = nullptr;
@@ -65,14 +24,14 @@ struct FreeNode {
 FreeNode all_of(const Node& node) {
   FreeNode all{&node, node.capacity};
   if (all.free.memory_bytes == 0) {  // not counted
-    all.free.memory_bytes = kNoLimit;
+    all.free.memory_bytes = kAnyMemory;
   }
   return all;
 }
 
 void take(Resources& free, const Resources& each, std::int64_t learners) {
   free.millicpus -= each.millicpus * learners;
-  if (free.memory_bytes != kNoLimit) {
+  if (free.memory_bytes != kAnyMemory) {
     free.memory_bytes -= each.memory_bytes * learners;
   }
   for (const auto& [type, count] : each.accelerators) {
@@ -154,8 +113,9 @@ std::string why_it_waits(const WaitingJob& job, const std::vector<FreeNode>& nod
   if (nodes.size() > kNodesInWords) {
     words += fmt::format("; {} more", nodes.size() - kNodesInWords);
   }
-  return fmt::format("{}; {} fit{} now{}", needs_text(job), fits == 0 ? "none" : std::to_string(fits),
-                     fits == 1 ? "s" : "", nodes.empty() ? "; there are no nodes" : words);
+  return fmt::format("{}; {} fit{} now{}", needs_text(job.learners, job.each),
+                     fits == 0 ? "none" : std::to_string(fits), fits == 1 ? "s" : "",
+                     nodes.empty() ? "; there are no nodes" : words);
 }
 
 }  // namespace
@@ -197,7 +157,7 @@ std::vector<PlacementDecision> place_first_come_first_served(const ClusterSnapsh
         decision.reason = why_it_waits(*job, nodes);
       } else {
         decision.reason = fmt::format("waits behind {} job{}; the first, {}, {}", place - 1, place == 2 ? "" : "s",
-                                      first->id, needs_text(*first));
+                                      first->id, needs_text(first->learners, first->each));
       }
     }
     decisions.push_back(std::move(decision));
@@ -226,14 +186,15 @@ std::string why_never(const WaitingJob& job, const std::vector<Node>& nodes) {
     return "";
   }
   if (largest == nullptr) {
-    return fmt::format("{}, but there are no nodes", needs_text(job));
+    return fmt::format("{}, but there are no nodes", needs_text(job.learners, job.each));
   }
   if (fits == 0) {
-    return fmt::format("{}, but no node is large enough for one; the largest, {}, has {}", needs_text(job),
-                       largest->name, amounts_text(all_of(*largest).free, job.each));
+    return fmt::format("{}, but no node is large enough for one; the largest, {}, has {}",
+                       needs_text(job.learners, job.each), largest->name,
+                       amounts_text(all_of(*largest).free, job.each));
   }
-  return fmt::format("{}, but {} of this size fit{} on all nodes together", needs_text(job), learners_text(fits),
-                     fits == 1 ? "s" : "");
+  return fmt::format("{}, but {} of this size fit{} on all nodes together", needs_text(job.learners, job.each),
+                     learners_text(fits), fits == 1 ? "s" : "");
 }
 
 }  // namespace tesser::platform

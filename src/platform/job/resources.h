@@ -23,6 +23,8 @@ struct Node {
   Resources capacity;     // for learners: what the engine's own services need is taken off
   bool is_ready = true;   // may take learners now
   std::string not_ready;  // why not, in words
+  // Is being emptied: takes no learners, and those it has are to go elsewhere.
+  bool is_draining = false;
 };
 
 // The node of each rank of a job.
