@@ -122,6 +122,8 @@ class Client {
 
   Client(ClientOptions options, ChunkMap map);
   Result<void> open_hubs();
+  // Whether hubs and workers share this machine's processors, so that whoever waits must not spin.
+  Result<bool> waits_at_once() const;
   Result<void> join_hub(std::size_t index, const std::vector<std::int64_t>& cores);
   Result<void> connect_hub(Hub& hub);
   template <typename Answer, typename Read>

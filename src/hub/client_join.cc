@@ -13,6 +13,7 @@
 #include "base/json_reader.h"
 #include "control/control_http.h"
 #include "hub/client.h"
+#include "hub/topology.h"
 
 namespace tesser::hub {
 namespace {
@@ -24,11 +25,6 @@ constexpr std::chrono::seconds kConnectPatience{20};
 constexpr std::chrono::seconds kAnswerPatience{60};
 // Between two requests for the same thing.
 constexpr std::chrono::milliseconds kAskAgain{10};
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
-}
 
 // What GET /v1/hub answers.
 Result<std::int64_t> read_cores(const std::string& text) {
@@ -77,6 +73,18 @@ Result<std::unique_ptr<Client>> Client::join(ClientOptions options) {
   return client;
 }
 
+Result<bool> Client::waits_at_once() const {
+  auto threads = options_.settings.replicas;
+  for (std::size_t index = 0; index < hubs_.size(); ++index) {
+    TESSER_ASSIGN_OR_RETURN(const std::string host, hubs_[index].control->own_host());
+    if (options_.through_network || hubs_[index].url.find("://" + host + ":") == std::string::npos) {
+      return false;
+    }
+    threads += static_cast<std::int64_t>(map_.loads[index].size());
+  }
+  return !has_processors_for(threads);
+}
+
 Result<void> Client::open_hubs() {
   transport::DeviceOptions options;
   options.name = worker_name(options_.rank);
@@ -84,6 +92,10 @@ Result<void> Client::open_hubs() {
   options.paths = options_.through_network ? transport::Paths::kNetworkOnly : transport::Paths::kAny;
   TESSER_ASSIGN_OR_RETURN(const std::string host, hubs_.front().control->own_host());
   options.listen = host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
+  TESSER_ASSIGN_OR_RETURN(const bool at_once, waits_at_once());
+  if (at_once) {
+    options.spin = std::chrono::microseconds(0);
+  }
   std::vector<ChunkMap::Load> cores;
   for (const auto& hub : map_.loads) {
     cores.insert(cores.end(), hub.begin(), hub.end());

@@ -69,7 +69,17 @@ Job::Job(JobPlace place, const JoinRequest& first, ChunkMap map)
       workers_(static_cast<std::size_t>(context_.workers)) {}
 
 Result<void> Job::prepare(const JoinRequest& first) {
+  std::int64_t threads = static_cast<std::int64_t>(context_.map.loads[context_.hub].size());
+  if (context_.settings.one_machine) {
+    threads = std::accumulate(cores_of_hubs_.begin(), cores_of_hubs_.end(), std::int64_t{0});
+  }
+  // Where one worker is here, the others of the hub's rack are taken to be as well.
+  threads += first.host == host_name() ? context_.workers : 0;
+  context_.has_spare_processors = has_processors_for(threads);
   transport::DeviceOptions options;
+  if (!context_.has_spare_processors && !place_.through_network) {
+    options.spin = std::chrono::microseconds(0);
+  }
   options.name = fmt::format("hub {}", first.hub);
   options.listen = place_.host + ":0";
   options.run = run_of(name_, nonce_);
@@ -88,11 +98,6 @@ Result<void> Job::prepare(const JoinRequest& first) {
   }
   context_.updates = reinterpret_cast<std::int64_t*>(context_.region->data() + memory.updates());
   context_.rate_limit = place_.rate_limit;
-  std::size_t cores = context_.map.loads[context_.hub].size();
-  if (context_.settings.one_machine) {
-    cores = std::accumulate(cores_of_hubs_.begin(), cores_of_hubs_.end(), std::size_t{0});
-  }
-  context_.has_spare_processors = std::thread::hardware_concurrency() >= cores + workers_.size();
   context_.lost = [this](const WorkerEnd& worker, const std::string& reason) {
     const std::lock_guard lock(loss_mutex_);
     losses_.push_back({&worker, worker.rank, reason});

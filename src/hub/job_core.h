@@ -92,8 +92,8 @@ struct JobContext {
   std::unique_ptr<Clipping> clipping;  // null without
   // With clipping, once this hub's chunks of the step are summed: sees to it that the total of all hubs is published.
   std::function<void(double squares)> combine;
-  // Whether this machine has processors for all of the hub's cores and as many workers: a core that waits has nothing
-  // better to do than to merge ahead, which moves more bytes than one sum of all does.
+  // Whether this machine has processors for all cores of hubs and all workers that are on it: a core that waits has
+  // then nothing better to do than to merge ahead, which moves more bytes than one sum of all does.
   bool has_spare_processors = false;
   std::shared_ptr<RateLimit> rate_limit;  // of the tenant; null without
   std::unique_ptr<NormExchange> norms;    // with clipping and several hubs; looked at by the first core

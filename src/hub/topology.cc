@@ -5,11 +5,13 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <tuple>
 
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <sched.h>
+#include <unistd.h>
 
 namespace tesser::hub {
 namespace {
@@ -109,6 +111,15 @@ Result<std::vector<Processor>> choose_processors(const std::string& list) {
     return invalid_input(fmt::format("there is no processor {} that this process may use", *numbers.begin()));
   }
   return chosen;
+}
+
+bool has_processors_for(std::int64_t threads) {
+  return static_cast<std::int64_t>(std::thread::hardware_concurrency()) >= threads;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
 }
 
 void pin_this_thread(int processor) {
