@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "platform/engine/kubernetes_engine.h"
 #include "platform/engine/local_engine.h"
 
 namespace tesser::platform {
@@ -10,7 +11,10 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineSettings& settings) {
   if (settings.kind == "local") {
     return make_local_engine(settings);
   }
-  return invalid_input(fmt::format("there is no engine '{}'; engines are: local", settings.kind));
+  if (settings.kind == "kubernetes") {
+    return make_kubernetes_engine(settings);
+  }
+  return invalid_input(fmt::format("there is no engine '{}'; engines are: local, kubernetes", settings.kind));
 }
 
 }  // namespace tesser::platform

@@ -17,9 +17,9 @@ constexpr const char* kAccountDirectory = "/var/run/secrets/kubernetes.io/servic
 // The entry named `name` of a list of {name, KIND: {...}}.
 Result<YAML::Node> named(const YAML::Node& file, const std::string& list, const std::string& kind,
                          const std::string& name, const std::filesystem::path& path) {
-  if (const YAML::Node entries = file[list]; entries.IsSequence()) {
+  if (const YAML::Node entries = file[list]; entries && entries.IsSequence()) {
     for (const YAML::Node& entry : entries) {
-      if (entry.IsMap() && entry["name"].as<std::string>("") == name && entry[kind].IsMap()) {
+      if (entry.IsMap() && entry["name"].as<std::string>("") == name && entry[kind] && entry[kind].IsMap()) {
         return entry[kind];
       }
     }

@@ -75,9 +75,10 @@ std::optional<std::int64_t> quantity_in_thousandths(std::string_view text) {
   if (factor == kFactors.end()) {
     return std::nullopt;
   }
-  // Rounded up from what is more than a rounding error of the double above.
+  // Rounded up, but not for what the double above is off by.
   const double value = number * factor->second;
-  const double whole = std::ceil(value * (1 - 1e-12));
+  const double nearest = std::nearbyint(value);
+  const double whole = std::abs(value - nearest) <= 1e-12 * value ? nearest : std::ceil(value);
   return whole < 9e18 ? std::optional(static_cast<std::int64_t>(whole)) : std::nullopt;
 }
 
