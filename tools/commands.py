@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tools import benchmark, build, demo, environment, lint, testing
+from tools import benchmark, build, demo, environment, kubernetes, lint, testing
 from tools.console import Failure, Usage, error
 
 HELP = """\
@@ -19,6 +19,8 @@ HELP = """\
                             path, 50 of training runs
       --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour), and a
                             dozen models on as many processes
+      --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built
+                            once (5 to 15 minutes, build/kubernetes) and started on this machine; needs root
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++, cut over two workers, and in PyTorch, side by side; names: mnist
                         (default), shakespeare
@@ -56,6 +58,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("--faults", action="store_true")
     test.add_argument("--plans", action="store_true")
     test.add_argument("--rdma", action="store_true")
+    test.add_argument("--kubernetes", action="store_true")
     verbs.add_parser("demo").add_argument("name", nargs="?", default="mnist")
     verbs.add_parser("bench").add_argument("name")
     verbs.add_parser("lint")
@@ -79,8 +82,9 @@ def main(arguments: list[str]) -> int:
             case "build":
                 build.build(options.preset)
             case "test":
-                if options.faults or options.plans or options.rdma:
-                    return testing.campaigns(options.faults, options.plans, options.rdma)
+                if options.faults or options.plans or options.rdma or options.kubernetes:
+                    others = [("kubernetes", kubernetes.kubernetes_tests)] if options.kubernetes else []
+                    return testing.campaigns(options.faults, options.plans, options.rdma, others)
                 return testing.test(options.filter, options.fuzz_seconds, options.sanitize)
             case "demo":
                 demo.demo(options.name, options.rest)

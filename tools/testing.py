@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -68,8 +68,10 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     return report(results)
 
 
-def campaigns(faults: bool, plans: bool, rdma_too: bool) -> int:
-    """The long ones, each of which has a flag of its own."""
+def campaigns(
+    faults: bool, plans: bool, rdma_too: bool, others: Sequence[tuple[str, Callable[[], Totals]]] = ()
+) -> int:
+    """The long ones, each of which has a flag of its own; `others` use what stands here."""
     environment.setup()
     results = []
     if faults:
@@ -80,6 +82,7 @@ def campaigns(faults: bool, plans: bool, rdma_too: bool) -> int:
         results.append(run_suite("lowered programs", plan_campaign, must_have_cases=True))
     if rdma_too:
         results.append(run_suite("transport over verbs", rdma.rdma_tests, must_have_cases=True))
+    results += [run_suite(name, suite, must_have_cases=True) for name, suite in others]
     return report(results)
 
 

@@ -18,14 +18,52 @@ def openssl(*words):
 
 
 def make_certificates(folder):
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-subj", "/CN=tests", "-keyout", folder / "ca.key",
-            "-out", folder / "ca.pem")
+    openssl(
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        2,
+        "-subj",
+        "/CN=tests",
+        "-keyout",
+        folder / "ca.key",
+        "-out",
+        folder / "ca.pem",
+    )
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
     for name in ("server", "client"):
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", folder / f"{name}.key",
-                "-out", folder / f"{name}.request")
-        openssl("x509", "-req", "-in", folder / f"{name}.request", "-CA", folder / "ca.pem", "-CAkey", folder / "ca.key",
-                "-CAcreateserial", "-days", 2, "-extfile", folder / "names", "-out", folder / f"{name}.pem")
+        openssl(
+            "req",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            folder / f"{name}.key",
+            "-out",
+            folder / f"{name}.request",
+        )
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            folder / f"{name}.request",
+            "-CA",
+            folder / "ca.pem",
+            "-CAkey",
+            folder / "ca.key",
+            "-CAcreateserial",
+            "-days",
+            2,
+            "-extfile",
+            folder / "names",
+            "-out",
+            folder / f"{name}.pem",
+        )
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
