@@ -1,6 +1,7 @@
 #include "platform/engine/kubernetes_cluster.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,6 +36,20 @@ Result<RunsAs> owner_of(const std::filesystem::path& volume) {
     return tl::unexpected<Error>(file_error(volume, "see who owns it", errno));
   }
   return RunsAs{status.st_uid, status.st_gid};
+}
+
+Result<void> make_directory(const std::filesystem::path& directory, const RunsAs& owner) {
+  if (::mkdir(directory.c_str(), 0755) == 0) {
+    if (::geteuid() == 0 && ::chown(directory.c_str(), owner.user, owner.group) != 0) {
+      return tl::unexpected<Error>(file_error(directory, "give it to the owner of the volume", errno));
+    }
+    return {};
+  }
+  if (errno == ENOENT && directory.has_relative_path()) {
+    TESSER_RETURN_IF_ERROR(make_directory(directory.parent_path(), owner));
+    return make_directory(directory, owner);
+  }
+  return errno == EEXIST ? Result<void>() : tl::unexpected<Error>(file_error(directory, "make it", errno));
 }
 
 std::string KubernetesCluster::path_of(const std::string& team, const std::string& collection, const std::string& name,

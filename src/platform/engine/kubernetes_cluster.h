@@ -27,6 +27,9 @@ std::string pod_selector(const std::string& role, const std::string& job, std::o
 // The owner of the volume runs what works in it; where that is root, without root's powers.
 Result<RunsAs> owner_of(const std::filesystem::path& volume);
 
+// A directory of the volume that pods write into, with those above it, theirs where this process may give it away.
+Result<void> make_directory(const std::filesystem::path& directory, const RunsAs& owner);
+
 struct KubernetesCluster {
   using Nodes = std::map<std::string, KubernetesNode>;
 

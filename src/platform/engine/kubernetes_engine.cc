@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "base/file.h"
 #include "platform/engine/kubernetes_cluster.h"
 #include "platform/engine/kubernetes_guardians.h"
 #include "platform/engine/kubernetes_objects.h"
@@ -130,12 +129,7 @@ Result<void> KubernetesEngine::create_learners(const Deployment& deployment, con
   for (const auto& [name, node] : nodes) {
     accelerators.insert(node.accelerators.begin(), node.accelerators.end());
   }
-  std::error_code error;
-  std::filesystem::create_directories(Volume(deployment.volume).attempt(deployment.attempt), error);
-  if (error) {
-    return tl::unexpected<Error>(
-        file_error(Volume(deployment.volume).attempt(deployment.attempt), "make it", error.value()));
-  }
+  TESSER_RETURN_IF_ERROR(make_directory(Volume(deployment.volume).attempt(deployment.attempt), runs_as));
 
   const std::string policy = job_policy(deployment.job, owner);
   TESSER_ASSIGN_OR_RETURN(ApiAnswer answer,

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "platform/job/volume.h"
+
 namespace tesser::platform {
 namespace {
 
@@ -29,6 +31,8 @@ Result<void> KubernetesGuardians::start_guardian(const GuardianStart& start) {
   TESSER_RETURN_IF_ERROR(check_names(cluster_.settings, start.job, start.team));
   const ApiDeadline until = cluster_.patience();
   TESSER_ASSIGN_OR_RETURN(const RunsAs runs_as, owner_of(start.volume));
+  // Its container's shell writes there before the guardian itself could make the directory.
+  TESSER_RETURN_IF_ERROR(make_directory(Volume(start.volume).guardian(), runs_as));
   TESSER_RETURN_IF_ERROR(cluster_.make_namespace(start.team, until));
   return cluster_.make("the guardian of job " + start.job, cluster_.job_path(start.team),
                        guardian_job(cluster_.settings, start, runs_as), until);

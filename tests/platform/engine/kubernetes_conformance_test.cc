@@ -12,6 +12,7 @@
 #include "engine_conformance.h"
 #include "platform/engine/guardian_host.h"
 #include "platform/engine/kubernetes_cluster.h"
+#include "platform/engine/kubernetes_guardians.h"
 
 namespace tesser::platform {
 namespace {
@@ -343,12 +344,63 @@ TEST_P(KubernetesTest, AGuardianOfADeadNodeMoves) {
       cluster_->node_limit()));
 }
 
-TEST_P(KubernetesTest, TheServiceAccountOfAGuardianDeploys) {
-  // Without a kubeconfig the server makes an account for the team's guardians, whose token is in their pod.
+// The server as its service account, with the rights of examples/platform and no others, makes a new team's guardian;
+// the guardian deploys by the account in its pod.
+TEST_P(KubernetesTest, TheRightsOfTheExampleAreEnough) {
+  const std::string kubeconfig = cluster_->settings().kubeconfig.string();
+  const std::string apply =
+      "kubectl --kubeconfig " + kubeconfig + " apply -f " TESSER_SOURCE_DIR "/examples/platform/kubernetes-rights.yaml";
+  ASSERT_EQ(std::system((apply + " > /dev/null").c_str()), 0);
+  const auto token =
+      api().request("POST", "/api/v1/namespaces/tesser/serviceaccounts/tesser-server/token",
+                    R"({"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}})", soon());
+  ASSERT_TRUE(token && token->is_success()) << (token ? token->message() : token.error().message);
+  KubernetesAccess access = *read_kubeconfig(kubeconfig);
+  access.token = string_at(token->body, {"status", "token"});
+
+  Deployment deployment = job(2);
+  deployment.team = "account-" + std::to_string(::getpid());
   EngineSettings settings = cluster_->settings();
   settings.kubeconfig.clear();
-  settings.image = variable("TESSER_KUBERNETES_IMAGE");
-  EXPECT_FALSE(make_engine(settings));  // this process is no pod
+  const std::filesystem::path programs = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  ASSERT_TRUE(write_file_atomically(deployment.volume / "settings.json", to_json(settings)));
+  ASSERT_TRUE(write_file_atomically(deployment.volume / "deployment.json", to_json(deployment)));
+  KubernetesCluster server{settings, std::move(*KubernetesApi::open(access))};
+  KubernetesGuardians its_guardians(server);
+  const auto started = its_guardians.start_guardian(
+      {deployment.job,
+       deployment.team,
+       {programs / "engine_actor", deployment.volume / "settings.json", deployment.volume / "deployment.json"},
+       {},
+       deployment.volume,
+       {programs}});
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_TRUE(guardian_becomes(deployment, GuardianState::kEnded))
+      << *read_file(deployment.volume / "guardian" / "log");
+  expect_state(*engine_, deployment, LearnerState::kRunning);
+  EXPECT_EQ(its_guardians.guardian_statuses()->at(deployment.job).state, GuardianState::kEnded);
+
+  // And no more than it needs: the secrets of the cluster are none of its business.
+  EXPECT_EQ(server.api->request("GET", "/api/v1/namespaces/kube-system/secrets", "", soon())->status, 403);
+  const auto more = server.api->request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+                                        R"({"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",)"
+                                        R"("metadata":{"name":"more"},"roleRef":{"apiGroup":)"
+                                        R"("rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"}})",
+                                        soon());
+  EXPECT_EQ(more->status, 403);
+  const auto removed = its_guardians.remove_guardian(deployment.job, deployment.team);
+  EXPECT_TRUE(removed) << removed.error().message;
+  EXPECT_TRUE(
+      eventually([&] { return engine_->learners(deployment.job, deployment.team)->empty(); }, cluster_->node_limit()));
+  EXPECT_TRUE(api().request("DELETE", "/api/v1/namespaces/tesser-" + deployment.team, "", soon())->is_success());
+}
+
+TEST_P(KubernetesTest, OutsideOfPodsAKubeconfigIsAskedFor) {
+  EngineSettings settings = cluster_->settings();
+  settings.kubeconfig.clear();
+  const auto engine = make_engine(settings);
+  ASSERT_FALSE(engine);
+  EXPECT_THAT(engine.error().message, HasSubstr("--kubeconfig"));
 }
 
 }  // namespace
