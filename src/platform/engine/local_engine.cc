@@ -141,12 +141,18 @@ class LocalEngine : public Engine {
 
   Result<std::vector<LearnerStatus>> learners(const std::string& job, const std::string& team) override {
     std::vector<LearnerStatus> statuses;
+    std::set<std::pair<int, int>>& alive = alive_[job];
+    alive.clear();
     for (const Noted& each : noted(job, false)) {
       LearnerStatus status{each.attempt, each.rank, LearnerState::kRunning, each.node, ""};
+      const bool lives = is_alive(each.identity);
+      if (lives) {
+        alive.emplace(each.attempt, each.rank);
+      }
       if (auto reason = why_not_ready(each.node)) {
         status.state = LearnerState::kLost;
         status.reason = fmt::format("node {} is not ready: {}", each.node, *reason);
-      } else if (!is_alive(each.identity)) {
+      } else if (!lives) {
         status.state = LearnerState::kEnded;
         if (cgroups_.ran_out_of_memory(job, each.attempt, each.rank)) {
           status.reason = "out of memory";
@@ -161,19 +167,33 @@ class LocalEngine : public Engine {
     const auto until = std::chrono::steady_clock::now() + time;
     std::vector<pollfd> watched;
     const int changes = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    ::inotify_add_watch(changes, (settings_.state_directory / "nodes").c_str(),
-                        IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE);
+    // Nodes that come and go, and learners: their notes appear, and attempts are removed.
+    std::vector<fs::path> directories{settings_.state_directory / "nodes", settings_.state_directory / "jobs",
+                                      directory_of(job)};
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory_of(job), error)) {
+      directories.push_back(entry.path());
+    }
+    for (const fs::path& directory : directories) {
+      ::inotify_add_watch(changes, directory.c_str(), IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM);
+    }
     watched.push_back({changes, POLLIN, 0});
+    std::set<std::pair<int, int>> alive;
     for (const Noted& each : noted(job, false)) {
       const int process = static_cast<int>(::syscall(SYS_pidfd_open, each.identity.process, 0U));
       if (process >= 0 && is_alive(each.identity)) {
         watched.push_back({process, POLLIN, 0});
+        alive.emplace(each.attempt, each.rank);
       } else if (process >= 0) {
         ::close(process);
       }
     }
-    const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
-    ::poll(watched.data(), watched.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    // What has changed since the caller looked is news, too.
+    const auto known = alive_.find(job);
+    if (known == alive_.end() || known->second == alive) {
+      const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
+      ::poll(watched.data(), watched.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    }
     for (const pollfd& each : watched) {
       ::close(each.fd);
     }
@@ -339,7 +359,7 @@ class LocalEngine : public Engine {
   static std::vector<std::string> environment_of(const Deployment& deployment, int rank) {
     std::map<std::string, std::string> variables;
     // What programs need to find each other and to write text; nothing else of ours is a learner's business.
-    for (const char* name : {"PATH", "HOME", "LANG", "LC_ALL", "TZ"}) {
+    for (const char* name : {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}) {
       if (const char* value = std::getenv(name)) {
         variables[name] = value;
       }
@@ -359,6 +379,7 @@ class LocalEngine : public Engine {
   const EngineSettings settings_;
   const std::vector<Node> nodes_;
   LocalCgroups cgroups_;
+  std::map<std::string, std::set<std::pair<int, int>>> alive_;  // attempt and rank, when learners() was asked last
 };
 
 }  // namespace
