@@ -29,6 +29,7 @@ Examples:
   tesser hub serve                                       for workers on this machine
   tesser hub serve --listen 10.0.0.1:7700 --cores 0-7    for a rack; one core of the hub on each of these processors
   tesser hub serve --job-memory 8GiB --job-bandwidth 2GiB
+  tesser hub serve --listen 10.0.0.1:7700 --hubs 10.0.0.2,10.0.0.3    one of three, for jobs that clip or have racks
 
 Workers are PyTorch scripts (docs/hub_pytorch.md) or programs with the C++ client. Each job is isolated by the nonce
 that its workers know. With TESSER_HUB_TOKEN in the environment every request must carry it. The hub's figures, by job,
@@ -151,6 +152,9 @@ void add_hub(CLI::App& app, Action& action) {
   command->add_option("--job-memory", options->job_memory, "Memory that one job may take here: 8GiB");
   command->add_option("--job-bandwidth", options->job_bandwidth,
                       "Bytes of gradients and weights a second that one job may move: 2GiB");
+  command->add_option("--hubs", options->hub.other_hubs,
+                      "Hosts of other hubs that jobs may have this one connect to, for several racks or clipping: "
+                      "10.0.0.2,node7, or any (this machine's only)");
   command->add_flag("--network", options->hub.through_network,
                     "Reach workers by RDMA or TCP even on this machine, never through shared memory");
   command->footer(kServeExamples);

@@ -63,6 +63,7 @@ Result<HubOptions> read_hub_options(const std::string& text) {
     value.token = reader.string("token");
     value.processors = reader.string("processors");
     value.pins = reader.boolean("pins");
+    value.other_hubs = reader.string("hubs");
     value.through_network = reader.boolean("network");
   });
 }

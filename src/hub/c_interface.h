@@ -56,7 +56,8 @@ const char* tesser_hub_state(tesser_hub_client* client, int64_t hub);
 /* How each hub is reached, a line each; valid until the next call on this thread. */
 const char* tesser_hub_paths(tesser_hub_client* client);
 
-/* A hub in this process: {"listen": "127.0.0.1:0", "token": "", "processors": "", "pins": false, "network": false} */
+/* A hub in this process: {"listen": "127.0.0.1:0", "token": "", "processors": "", "pins": false, "hubs": "",
+ *  "network": false}; "hubs": as hub.h's other_hubs */
 int tesser_hub_serve(const char* options, tesser_hub_server** server);
 const char* tesser_hub_url(tesser_hub_server* server); /* lives as long as the server */
 void tesser_hub_end(tesser_hub_server* server);

@@ -15,6 +15,7 @@
 
 #include "base/json_members.h"
 #include "control/control_http.h"
+#include "hub/hub_hosts.h"
 #include "hub/job.h"
 #include "hub/metrics.h"
 #include "hub/topology.h"
@@ -36,7 +37,7 @@ constexpr std::size_t kShortestNonce = 8;
 class HubServer final : public Hub {
  public:
   HubServer(HubOptions options, std::vector<Processor> processors)
-      : options_(std::move(options)), processors_(std::move(processors)) {
+      : options_(std::move(options)), hosts_(options_.other_hubs), processors_(std::move(processors)) {
     place_.host = options_.listen.substr(0, options_.listen.rfind(':'));
     for (const Processor& each : processors_) {
       place_.processors.push_back(options_.pins ? each.number : -1);
@@ -44,6 +45,7 @@ class HubServer final : public Hub {
     place_.through_network = options_.through_network;
     place_.log = options_.log;
     place_.token = options_.token;
+    place_.check_hub = [this](const std::string& place) { return hosts_.check(place); };
   }
 
   ~HubServer() override {
@@ -157,6 +159,9 @@ class HubServer final : public Hub {
       }
       return found->second.job;
     }
+    if (const auto allowed = check_other_hubs(request); !allowed) {
+      return refuse(request.job, allowed.error().message);
+    }
     JobPlace place = place_;
     if (options_.job_bandwidth > 0) {
       place.rate_limit = std::make_shared<RateLimit>(options_.job_bandwidth);
@@ -182,6 +187,17 @@ class HubServer final : public Hub {
     options_.log(fmt::format("job {}: {} workers, {} tensors\n{}", request.job, request.settings.replicas,
                              request.settings.keys.size(), job->mapping()));
     return job;
+  }
+
+  // Those that the job will connect to.
+  Result<void> check_other_hubs(const JoinRequest& request) const {
+    if (request.hub != 0 && (request.settings.one_machine || request.settings.clip_norm > 0)) {
+      TESSER_RETURN_IF_ERROR(hosts_.check(request.home_address));
+    }
+    for (const std::string& url : request.urls) {
+      TESSER_RETURN_IF_ERROR(hosts_.check(url));
+    }
+    return {};
   }
 
   Result<std::shared_ptr<Job>> job_of(const WorkerRequest& request) {
@@ -270,6 +286,7 @@ class HubServer final : public Hub {
   };
 
   const HubOptions options_;
+  const HubHosts hosts_;
   const std::vector<Processor> processors_;
   JobPlace place_;
   std::mutex mutex_;  // what follows

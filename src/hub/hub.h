@@ -18,6 +18,7 @@ struct HubOptions {
   std::string processors;              // "0-3,8": one core of the hub on each; empty: one for each hardware core
   bool pins = true;                    // else the cores run wherever the system puts them
   std::uint64_t job_memory = 0;        // bytes that one job may take here; 0: no limit
+  std::string other_hubs;              // hosts that it connects to where a job has several hubs (hub_hosts.h)
   double job_bandwidth = 0;            // bytes of gradients and weights a second of one job; 0: no limit
   bool through_network = false;        // never shared memory, for tests
   std::function<void(const std::string&)> log = [](const std::string&) {};  // a line an event; any thread

@@ -131,9 +131,9 @@ Result<void> Job::prepare(const JoinRequest& first) {
     TESSER_ASSIGN_OR_RETURN(context_.rack_inbox,
                             as_result(device_->allocate(bytes * static_cast<std::uint64_t>(context_.settings.racks),
                                                         {.name = "other racks' sums of job " + name_})));
-    racks_ =
-        std::make_unique<Racks>(RackPlace{name_, nonce_, place_.token, context_.rack, first.hub, first.urls, loads},
-                                *device_, context_.region, context_.rack_inbox);
+    racks_ = std::make_unique<Racks>(
+        RackPlace{name_, nonce_, place_.token, context_.rack, first.hub, first.urls, loads, place_.check_hub}, *device_,
+        context_.region, context_.rack_inbox);
   }
   for (std::uint32_t core = 0; core < loads.size(); ++core) {
     cores_.push_back(std::make_unique<JobCore>(context_, core));

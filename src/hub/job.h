@@ -27,6 +27,8 @@ struct JobPlace {
   std::string token;                            // of the hubs of other racks
   bool through_network = false;                 // never shared memory, for tests
   std::function<void(const std::string&)> log;  // of events, a line each; any thread
+  // Whether a hub at this address may be connected to; a request has named it.
+  std::function<Result<void>(const std::string&)> check_hub;
 };
 
 // Figures for metrics.

@@ -57,6 +57,7 @@ Result<void> Racks::look() {
     if (!answer.ready) {
       continue;
     }
+    TESSER_RETURN_IF_ERROR(place_.check_hub(answer.address));
     TESSER_ASSIGN_OR_RETURN(auto channel, as_result(device_.connect(answer.address, transport::in(kPatience))));
     TESSER_ASSIGN_OR_RETURN(RackEnd end, import(rack, std::move(channel), answer.memory, answer.inbox));
     TESSER_RETURN_IF_ERROR(open_links(std::move(end)));

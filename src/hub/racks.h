@@ -47,6 +47,7 @@ struct RackPlace {
   std::int64_t hub = 0;           // in its rack
   std::vector<std::string> urls;  // of the hub of the same place in each rack
   std::vector<ChunkMap::Load> cores;
+  std::function<Result<void>(const std::string&)> check_hub;  // of an address that another hub has told
 };
 
 // Finds the hubs of other racks and makes links to them. One thread at a time.

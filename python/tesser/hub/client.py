@@ -215,10 +215,20 @@ class Server:
         token: str = "",
         processors: str = "",
         pins: bool = False,
+        hubs: str = "",
         network: bool = False,
     ) -> None:
-        """`processors`: "0-3,8", one core of the hub for each (on it, where it `pins`); empty: all of the machine."""
-        options = {"listen": listen, "token": token, "processors": processors, "pins": pins, "network": network}
+        """`processors`: "0-3,8", one core of the hub for each (on it, where it `pins`); empty: all of the machine.
+        `hubs`: hosts of a job's other hubs, "10.0.0.2,10.0.0.3" or "any", that this one connects to beside those of
+        this machine: with several racks, or clipping over several hubs."""
+        options = {
+            "listen": listen,
+            "token": token,
+            "processors": processors,
+            "pins": pins,
+            "hubs": hubs,
+            "network": network,
+        }
         pointer = c_void_p()
         check(load().tesser_hub_serve(json.dumps(options).encode(), byref(pointer)))
         self._pointer: int | None = pointer.value

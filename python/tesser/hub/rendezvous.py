@@ -145,7 +145,9 @@ def meet(
         return Meeting(rank, replicas, urls, agreed["job"], agreed["nonce"], token, one_machine, store=store)
     # One core: the others of this machine are the processes' own.
     listen = "127.0.0.1:0" if one_machine else f"{_own_address()}:0"
-    server = Server(listen, token=agreed["token"], processors=_one_processor(), network=network)
+    # Who knows the token belongs to the job, so the other hubs may be wherever it says.
+    hubs = "" if one_machine else "any"
+    server = Server(listen, token=agreed["token"], processors=_one_processor(), hubs=hubs, network=network)
     store.set(f"hub {rank}", server.url)
     urls = tuple(_get(store, f"hub {each}", patience, each) for each in range(replicas))
     return Meeting(rank, replicas, urls, agreed["job"], agreed["nonce"], agreed["token"], one_machine, server, store)
