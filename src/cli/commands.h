@@ -32,4 +32,7 @@ void add_train(CLI::App& app, Action& action);
 void add_transport(CLI::App& app, Action& action);
 void add_worker(CLI::App& app, Action& action);
 
+// All of the platform (docs/platform.md): the program `tesser` has these alone, without PyTorch's libraries.
+void add_platform_commands(CLI::App& app, Action& action);
+
 }  // namespace tesser::cli

@@ -1,88 +1,48 @@
-// The `tesser` command. Exit codes: 0 done, 1 the run failed, 2 wrong usage or input.
+// The program `tesser`: the platform's commands, and the way to all others.
+//
+// Loading PyTorch's libraries takes a few tenths of a second and 200 MB, for each process of each job. So the commands
+// of the platform are a program without them, and whatever it does not know, `tesser-runtime` beside it runs in its
+// place.
+
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <string>
-#include <vector>
+#include <system_error>
 
 #include <fmt/format.h>
 
-#include "base/nearest_name.h"
-#include "cli/commands.h"
+#include "cli/command_line.h"
 
 namespace tesser::cli {
 namespace {
 
-constexpr int kWrongUsage = 2;
-
-constexpr const char* kExamples = R"(
-Examples:
-  tesser capture step.py -o model.tesser
-  tesser show model.tesser
-  tesser train model.tesser --data data --epochs 3 --checkpoint run1
-  tesser export run1 -o weights.safetensors
-
-`tesser COMMAND --help` says more about each.)";
-
-int wrong_usage(const std::string& where, const std::string& message) {
-  fmt::print(stderr, "{0}: {1}\nSee {0} --help.\n", where, message);
-  return kWrongUsage;
+bool is_platform_command(const std::string& name) {
+  CLI::App app;
+  Action action;
+  add_platform_commands(app, action);
+  const auto commands = app.get_subcommands({});
+  return std::any_of(commands.begin(), commands.end(), [&](const auto* each) { return each->get_name() == name; });
 }
 
-int run(int count, char** words) {
-  CLI::App app("tesser trains PyTorch training steps in C++", "tesser");
-  app.set_version_flag("--version", "tesser " TESSER_VERSION);
-  app.footer(kExamples);
-  Action action;
-  add_capture(app, action);
-  add_show(app, action);
-  add_plan(app, action);
-  add_lower(app, action);
-  add_train(app, action);
-  add_evaluate(app, action);
-  add_run(app, action);
-  add_generate(app, action);
-  add_export(app, action);
-  add_tdl(app, action);
-  add_transport(app, action);
-  add_worker(app, action);
-  add_hub(app, action);
-
-  if (count < 2) {
-    fmt::print("{}", app.help());
-    return kWrongUsage;
-  }
-  const std::string given = words[1];
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    names.push_back(command->get_name());
-  }
-  const bool is_command = std::find(names.begin(), names.end(), given) != names.end();
-  if (!is_command && !given.starts_with("-")) {
-    const auto nearest = nearest_name(given, names);
-    return wrong_usage("tesser", fmt::format("unknown command '{}'{}", given,
-                                             nearest ? fmt::format("; did you mean '{}'?", *nearest) : ""));
-  }
-  const std::string where = is_command ? "tesser " + given : "tesser";
-  try {
-    app.parse(count, words);
-  } catch (const CLI::ParseError& error) {  // CLI11's way to report, ends here
-    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-      return app.exit(error);
-    }
-    return wrong_usage(where, error.what());
-  }
-  if (!action) {
-    return wrong_usage("tesser", "expected a command");
-  }
-  const Result<int> outcome = action();
-  if (!outcome) {
-    fmt::print(stderr, "{}: error: {}\n", where, outcome.error().message);
-    return exit_code(outcome.error());
-  }
-  return *outcome;
+int become_runtime(char** words) {
+  std::error_code error;
+  const auto runtime = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "tesser-runtime";
+  ::execv(runtime.c_str(), words);
+  fmt::print(stderr, "tesser: cannot run {}, which has all commands but the platform's: {}\n", runtime.string(),
+             std::strerror(errno));
+  return 1;
 }
 
 }  // namespace
 }  // namespace tesser::cli
 
-int main(int count, char** words) { return tesser::cli::run(count, words); }
+int main(int count, char** words) {
+  if (count < 2 || !tesser::cli::is_platform_command(words[1])) {
+    return tesser::cli::become_runtime(words);
+  }
+  return tesser::cli::run(count, words, tesser::cli::add_platform_commands);
+}

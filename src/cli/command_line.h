@@ -1,0 +1,15 @@
+// The command line of `tesser`, whatever commands it has. Exit codes: 0 done, 1 the run failed, 2 wrong usage or input.
+#pragma once
+
+#include <functional>
+
+#include "cli/commands.h"
+
+namespace tesser::cli {
+
+using AddCommands = std::function<void(CLI::App& app, Action& action)>;
+
+// Parses and runs; prints help, errors and what to do about them. Returns the exit code.
+int run(int count, char** words, const AddCommands& add);
+
+}  // namespace tesser::cli
