@@ -62,6 +62,9 @@ LIBRARIES = [
         r"src/platform/(job/[a-z_]*|engine/kubernetes_access)\.cc$",
         "sources of src/platform/job, and src/platform/engine/kubernetes_access.cc",
     ),
+    Library(
+        "RE2", r"re2/", r"src/platform/learner/metric_extractor\.cc$", "src/platform/learner/metric_extractor.cc"
+    ),
     Library("libcurl", r"curl/", r"src/platform/web/[a-z_]*\.cc$", "sources of src/platform/web"),
     Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
     Library("hwloc", r"hwloc", r"src/hub/topology\.cc$", "src/hub/topology.cc"),
