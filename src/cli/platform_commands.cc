@@ -4,6 +4,9 @@
 
 namespace tesser::cli {
 
-void add_platform_commands(CLI::App& app, Action& action) {}
+void add_platform_commands(CLI::App& app, Action& action) {
+  add_guardian(app, action);
+  add_learner(app, action);
+}
 
 }  // namespace tesser::cli
