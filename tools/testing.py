@@ -22,7 +22,12 @@ PROGRAM_SECONDS = 300
 PYTEST_SECONDS = 1200
 FAULT_SCHEDULES = 100
 FAULT_SECONDS = 1800
-WORKER_FAULT_SEEDS = 50
+# Schedules of each folder of tests/python that has random faults of processes, and what they are called.
+PROCESS_FAULTS = (
+    ("distributed", "random faults of workers", 50),
+    ("hub", "random faults of a hub's workers", 50),
+    ("platform", "random faults of a job's guardian, learners, nodes and server", 200),
+)
 PLAN_SECONDS = 7200
 FUZZ_SECONDS = 20
 FUZZ_AT_ONCE = 2
@@ -76,8 +81,8 @@ def campaigns(
     results = []
     if faults:
         results.append(run_suite("random faults", fault_campaign, must_have_cases=True))
-        for folder, name in (("distributed", "random faults of workers"), ("hub", "random faults of a hub's workers")):
-            results.append(run_suite(name, partial(worker_fault_campaign, folder), must_have_cases=True))
+        for folder, name, seeds in PROCESS_FAULTS:
+            results.append(run_suite(name, partial(process_fault_campaign, folder, seeds), must_have_cases=True))
     if plans:
         results.append(run_suite("lowered programs", plan_campaign, must_have_cases=True))
     if rdma_too:
@@ -95,10 +100,10 @@ def fault_campaign() -> Totals:
     return run_google_test(program, reports, "*Faults*:*LinkDown*", "release", schedules, FAULT_SECONDS)
 
 
-def worker_fault_campaign(folder: str) -> Totals:
+def process_fault_campaign(folder: str, seeds: int) -> Totals:
     tests = ROOT / "tests" / "python" / folder / "test_faults.py"
     build.build("release")
-    return run_pytest(f"{folder}-faults", [tests], {"TESSER_FAULT_SEEDS": str(WORKER_FAULT_SEEDS)}, PYTEST_SECONDS)
+    return run_pytest(f"{folder}-faults", [tests], {"TESSER_FAULT_SEEDS": str(seeds)}, PYTEST_SECONDS)
 
 
 def plan_campaign() -> Totals:
