@@ -102,6 +102,9 @@ Result<void> CollectorProcess::finish(milliseconds patience) {
 
 // The child. Its exit code: 0, the log is complete.
 int CollectorProcess::collect(pid_t learner) const {
+  // What the learner process has open is not ours: the port that it keeps for the command, for one.
+  ::close_range(STDERR_FILENO + 1, static_cast<unsigned>(finish_) - 1, 0);
+  ::close_range(static_cast<unsigned>(finish_) + 1, ~0U, 0);
   // Whoever ends the learner's processes softly gets its last lines too.
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     ::signal(number, SIG_IGN);
