@@ -52,6 +52,7 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     if fuzz_seconds is not None and fuzz_seconds < 0:
         raise Usage("--fuzz-seconds takes a number of seconds, 0 or more")
     environment.setup()
+    install_slurm()
     whole = not filter_text
     suites: list[tuple[str, Callable[[], Totals]]] = []
     if whole:
@@ -71,6 +72,14 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     if not whole and not sum(result.cases for result in results):
         raise Usage(f'no test has "{filter_text}" in its name')
     return report(results)
+
+
+def install_slurm() -> None:
+    """For the tests of the engine slurm, which are skipped where Slurm cannot be had."""
+    try:
+        environment.install_listed(ROOT / "tools" / "debian-packages-slurm.txt")
+    except Failure as failure:
+        heading(f"tests of the engine slurm will be skipped: {failure}")
 
 
 def campaigns(

@@ -4,6 +4,7 @@
 
 #include "platform/engine/kubernetes_engine.h"
 #include "platform/engine/local_engine.h"
+#include "platform/engine/slurm_engine.h"
 
 namespace tesser::platform {
 
@@ -11,10 +12,13 @@ Result<std::unique_ptr<Engine>> make_engine(const EngineSettings& settings) {
   if (settings.kind == "local") {
     return make_local_engine(settings);
   }
+  if (settings.kind == "slurm") {
+    return make_slurm_engine(settings);
+  }
   if (settings.kind == "kubernetes") {
     return make_kubernetes_engine(settings);
   }
-  return invalid_input(fmt::format("there is no engine '{}'; engines are: local, kubernetes", settings.kind));
+  return invalid_input(fmt::format("there is no engine '{}'; engines are: local, slurm, kubernetes", settings.kind));
 }
 
 }  // namespace tesser::platform

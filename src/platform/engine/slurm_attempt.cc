@@ -1,0 +1,281 @@
+#include "platform/engine/slurm_attempt.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "platform/engine/slurm_text.h"
+#include "platform/job/volume.h"
+
+namespace tesser::platform {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+
+// Nothing of a job stands in these scripts: all of it comes as arguments.
+constexpr std::string_view kBatch = R"sh(#!/bin/sh
+# Starts the learners of one attempt of a tesser job. Arguments: its directory, the ticket, and those of srun.
+directory=$1 ticket=$2
+shift 2
+mkdir "$directory/begun-$ticket" || exit 0
+if [ "$(cat "$directory/ticket")" != "$ticket" ]; then
+  echo "The attempt was removed or submitted anew; nothing is started." >&2
+  exit 0
+fi
+exec srun "$@"
+)sh";
+
+constexpr std::string_view kEpilog = R"(#!/bin/sh
+# Slurm runs this when the process of a learner is gone.
+: >"${0%/*}/ended-$SLURM_PROCID"
+)";
+
+// Becomes the learner of its rank.
+constexpr std::string_view kStart =
+    R"(printf '%s\n' "$SLURMD_NODENAME" >"$1/started-$SLURM_PROCID" || exit 75; shift; )"
+    R"(TESSER_RANK=$SLURM_PROCID; export TESSER_RANK; unset SLURM_HOSTFILE; exec "$@")";
+
+std::optional<int> rank_after(const std::string& name, std::string_view prefix) {
+  int rank = 0;
+  const char* end = name.data() + name.size();
+  if (!name.starts_with(prefix)) {
+    return std::nullopt;
+  }
+  const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, rank);
+  return error == std::errc() && stop == end && rank >= 0 ? std::optional(rank) : std::nullopt;
+}
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  return names;
+}
+
+bool is_name_of_node(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char each) {
+    return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') || (each >= '0' && each <= '9') ||
+           each == '-' || each == '_' || each == '.';
+  });
+}
+
+// In the names of output files Slurm replaces what follows %.
+std::string as_pattern(const fs::path& path) {
+  std::string pattern;
+  for (const char each : path.string()) {
+    pattern += each == '%' ? "%%" : std::string(1, each);
+  }
+  return pattern;
+}
+
+Result<void> write_script(const fs::path& path, std::string_view text) {
+  TESSER_RETURN_IF_ERROR(write_file_atomically(path, text));
+  std::error_code error;
+  fs::permissions(path, fs::perms::owner_all | fs::perms::group_read | fs::perms::others_read, error);
+  if (error) {
+    return failed(fmt::format("{}: cannot be made executable: {}", path.string(), error.message()));
+  }
+  return {};
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ",") + name;
+  }
+  return text;
+}
+
+// "h200:2,l4:1"; accelerators of the type "gpu" are those to which Slurm gives no type.
+Result<std::string> gpus_per_task(const Resources& each) {
+  std::string text;
+  for (const auto& [type, count] : each.accelerators) {
+    if (!is_name_of_node(type)) {
+      return invalid_input(fmt::format("'{}' is no type of accelerators that Slurm could have", type));
+    }
+    if (count > 0) {
+      text += (text.empty() ? "" : ",") + (type == "gpu" ? std::to_string(count) : fmt::format("{}:{}", type, count));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+SlurmAttempt::SlurmAttempt(const fs::path& volume, int attempt)
+    : directory_(Volume(volume).attempt(attempt) / "slurm") {}
+
+std::string SlurmAttempt::ticket() const {
+  const auto text = read_file(directory_ / "ticket", 64);
+  return text ? text->substr(0, text->find('\n')) : "";
+}
+
+bool SlurmAttempt::has_begun(const std::string& ticket) const {
+  std::error_code ignored;
+  return fs::exists(directory_ / ("begun-" + ticket), ignored);
+}
+
+Result<void> SlurmAttempt::write_ticket(const std::string& ticket) const {
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) {
+    return failed(fmt::format("{}: cannot be made: {}", directory_.string(), error.message()));
+  }
+  return write_file_atomically(directory_ / "ticket", ticket + "\n");
+}
+
+void SlurmAttempt::remove_ticket() const {
+  std::error_code ignored;
+  fs::remove(directory_ / "ticket", ignored);
+}
+
+Result<void> SlurmAttempt::write(const Placement& chosen) const {
+  TESSER_RETURN_IF_ERROR(write_script(directory_ / "batch", kBatch));
+  TESSER_RETURN_IF_ERROR(write_script(directory_ / "epilog", kEpilog));
+  if (chosen.empty()) {
+    return {};
+  }
+  std::string hosts;
+  for (const std::string& node : chosen) {
+    hosts += node + "\n";
+  }
+  return write_file_atomically(directory_ / "hosts", hosts);
+}
+
+void SlurmAttempt::clear() const {
+  for (const std::string& name : names_in(directory_)) {
+    const bool is_mark = name.starts_with("begun-") || rank_after(name, "started-") || rank_after(name, "ended-");
+    if (is_mark || name == "hosts") {
+      std::error_code ignored;
+      fs::remove(directory_ / name, ignored);
+    }
+  }
+}
+
+Placement SlurmAttempt::hosts() const {
+  Placement nodes;
+  const auto text = read_file(directory_ / "hosts");
+  std::istringstream lines(text ? *text : "");
+  for (std::string line; std::getline(lines, line);) {
+    nodes.push_back(line);
+  }
+  return nodes;
+}
+
+SlurmMarks SlurmAttempt::marks() const {
+  SlurmMarks marks;
+  for (const std::string& name : names_in(directory_)) {
+    if (const auto rank = rank_after(name, "ended-")) {
+      marks.ended.insert(*rank);
+    } else if (const auto started = rank_after(name, "started-")) {
+      std::ifstream file(directory_ / name);
+      std::getline(file, marks.started[*started]);
+    }
+  }
+  return marks;
+}
+
+std::size_t SlurmAttempt::count_of_marks() const { return names_in(directory_).size(); }
+
+std::string SlurmAttempt::last_words() const {
+  std::ifstream file(directory_ / "batch.log");
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    last = line.empty() ? last : line;
+  }
+  return last;
+}
+
+std::string new_slurm_ticket() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+Result<std::vector<std::string>> words_of_sbatch(const Deployment& deployment, const SlurmRequest& request) {
+  const Volume volume(deployment.volume);
+  const SlurmAttempt attempt(deployment.volume, deployment.attempt);
+  const std::size_t learners = deployment.nodes.size();
+  if (deployment.command.empty() || learners == 0) {
+    return invalid_input(fmt::format("job {}: a deployment needs a command and one learner at least", deployment.job));
+  }
+  for (const auto& [name, value] : deployment.environment) {
+    if (name.empty() || name.find('=') != std::string::npos) {
+      return invalid_input(fmt::format("job {}: '{}' is no name of an environment variable", deployment.job, name));
+    }
+  }
+  TESSER_ASSIGN_OR_RETURN(const std::string accelerators, gpus_per_task(deployment.each));
+  const std::int64_t processors = std::max<std::int64_t>(1, (deployment.each.millicpus + 999) / 1000);
+  const std::int64_t memory = (deployment.each.memory_bytes + kMebibyte - 1) / kMebibyte;
+
+  std::vector<std::string> tasks = {fmt::format("--ntasks={}", learners),
+                                    fmt::format("--cpus-per-task={}", processors)};
+  if (!accelerators.empty()) {
+    tasks.push_back("--gpus-per-task=" + accelerators);
+  }
+  std::vector<std::string> places;
+  if (!request.chosen.empty()) {
+    std::set<std::string> nodes;
+    for (const std::string& node : request.chosen) {
+      if (!is_name_of_node(node)) {
+        return invalid_input(fmt::format("job {}: '{}' is no name of a node", deployment.job, node));
+      }
+      nodes.insert(node);
+    }
+    // srun takes the node of each task from SLURM_HOSTFILE, and would take a list of nodes for just that.
+    places = {fmt::format("--nodes={}", nodes.size()), "--nodelist=" + joined(nodes)};
+    tasks.emplace_back("--distribution=arbitrary");
+  }
+
+  std::vector<std::string> words = {
+      "sbatch",
+      "--parsable",
+      "--job-name=" + slurm_job_name(deployment.job),
+      "--comment=" + to_comment({deployment.attempt, static_cast<int>(learners), request.ticket}),
+      "--chdir=" + deployment.volume.string(),
+      "--output=" + as_pattern(attempt.directory() / "batch.log"),
+      "--open-mode=append",
+      "--export=ALL",  // of the few variables that sbatch itself is given
+      "--no-requeue",
+      "--no-kill",  // learners on other nodes end as their guardian says, with a checkpoint
+      fmt::format("--mem-per-cpu={}M", std::max<std::int64_t>(1, memory > 0 ? (memory + processors - 1) / processors
+                                                                            : request.share_of_memory)),
+  };
+  if (!request.partition.empty()) {
+    words.push_back("--partition=" + request.partition);
+  }
+  words.insert(words.end(), places.begin(), places.end());
+  words.insert(words.end(), tasks.begin(), tasks.end());
+  words.insert(words.end(), {(attempt.directory() / "batch").string(), attempt.directory().string(), request.ticket});
+
+  // From here on, arguments of srun.
+  words.insert(words.end(), tasks.begin(), tasks.end());
+  words.insert(words.end(), {
+                                "--no-kill",
+                                "--kill-on-bad-exit=0",
+                                "--wait=0",
+                                "--mpi=none",
+                                "--input=none",
+                                "--output=" + as_pattern(volume.attempt(deployment.attempt)) + "/learner-%t.log",
+                                "--open-mode=append",
+                                "--task-epilog=" + (attempt.directory() / "epilog").string(),
+                                "/usr/bin/env",
+                                "--",
+                            });
+  for (const auto& [name, value] : deployment.environment) {
+    words.push_back(fmt::format("{}={}", name, value));
+  }
+  words.insert(words.end(), {"/bin/sh", "-c", std::string(kStart), "tesser-learner", attempt.directory().string()});
+  words.insert(words.end(), deployment.command.begin(), deployment.command.end());
+  return words;
+}
+
+}  // namespace tesser::platform
