@@ -18,6 +18,7 @@ def benchmark(name: str, arguments: list[str]) -> None:
         "optimizer": optimizer,
         "transfer": transfer,
         "hub": hub,
+        "simulate": simulate,
     }
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
@@ -93,3 +94,13 @@ def compares_with_grpc(arguments: list[str]) -> bool:
     parser.add_argument("--systems")
     systems = parser.parse_known_args(arguments)[0].systems
     return systems is None or "grpc" in systems.split(",")
+
+
+def simulate(arguments: list[str]) -> None:
+    """Traces of jobs replayed by the platform's scheduler; bench/simulate.py says how."""
+    build.build("release", ["tesser"])
+    run(
+        [environment.PYTHON, "-m", "bench.simulate", *arguments],
+        "read the message above; ./x bench simulate --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )

@@ -1,6 +1,7 @@
 #include "platform/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -25,6 +26,7 @@ struct Job {
   Gang gang;
   Amounts total{};  // of all learners
   int team = 0;
+  std::size_t size = 0;  // number of what a learner asks for
 };
 
 struct Team {
@@ -87,9 +89,8 @@ class GangScheduler final : public Scheduler {
   }
 
   void finish(const std::string& id) override {
-    if (const auto waiting = orders_.find(id); waiting != orders_.end()) {
-      waiting_.erase(waiting->second);
-      orders_.erase(waiting);
+    if (orders_.count(id) != 0) {
+      dequeue(id);
     } else if (const auto running = running_.find(id); running != running_.end()) {
       release(running->second);
       forget(running);
@@ -118,6 +119,7 @@ class GangScheduler final : public Scheduler {
       teams_.push_back(unknown);
     }
     job.team = team->second;
+    job.size = sizes_.emplace(job.gang.each, sizes_.size()).first->second;
     return job;
   }
 
@@ -130,7 +132,20 @@ class GangScheduler final : public Scheduler {
     const Order order = order_of(job.request);
     const bool is_new = orders_.emplace(job.request.id, order).second && running_.count(job.request.id) == 0;
     TESSER_CHECK(is_new, "job " + job.request.id + " twice");
+    waiting_gangs_[job.gang.each].insert(job.gang.learners);
     waiting_.emplace(order, std::move(job));
+  }
+
+  void dequeue(const std::string& id) {
+    const auto order = orders_.find(id);
+    const auto job = waiting_.find(order->second);
+    const auto gangs = waiting_gangs_.find(job->second.gang.each);
+    gangs->second.erase(gangs->second.find(job->second.gang.learners));
+    if (gangs->second.empty()) {
+      waiting_gangs_.erase(gangs);
+    }
+    waiting_.erase(job);
+    orders_.erase(order);
   }
 
   Team& team_of(const Job& job) { return teams_[static_cast<std::size_t>(job.team)]; }
@@ -190,6 +205,7 @@ class GangScheduler final : public Scheduler {
   void preempt(Round& round, const std::string& id, const std::string& for_job, const std::string& reason);
   void reserve(Round& round, const Job& job);
   void own_borrowed(Round& round);
+  bool nothing_fits() const;
   std::string why_no_room(const Round& round, const Job& job);
 
   Cluster cluster_;
@@ -199,8 +215,11 @@ class GangScheduler final : public Scheduler {
   std::vector<Team> teams_;
   std::unordered_map<std::string, int> team_numbers_;
   bool has_quotas_ = false;
+  std::map<Amounts, std::size_t> sizes_;  // of learners, numbered
   std::map<Order, Job> waiting_;
   std::unordered_map<std::string, Order> orders_;  // of waiting jobs
+  // Of waiting jobs: how many learners they have, by what each asks for.
+  std::map<Amounts, std::multiset<std::int64_t>> waiting_gangs_;
   RunningJobs running_;
   std::map<std::pair<Seconds, std::string>, const Running*> ends_;
   // Borrowed jobs in the order in which they are preempted.
@@ -213,9 +232,17 @@ struct GangScheduler::Round {
   std::optional<Reservation> reservation;
   std::string reserved_for;
   std::vector<bool> waits_for_quota;  // of each team: one of its jobs does
-  // The smallest gangs of learners of a size that found no room, by whether the reservation concerned them.
-  std::map<std::pair<Amounts, bool>, std::int64_t> too_many;
-  std::map<Amounts, std::int64_t> too_many_to_preempt_for;
+  // Of each size of learners the smallest gang that found no room, where the reservation did not concern it, where it
+  // did, and with all that could be preempted.
+  enum Way : std::uint8_t { kFree, kConcerned, kPreempting };
+  std::vector<std::array<std::int64_t, 3>> too_many;
+
+  bool is_too_many(const Job& job, Way way) const { return job.gang.learners >= too_many[job.size][way]; }
+  void found_no_room(const Job& job, Way way) { too_many[job.size][way] = job.gang.learners; }
+  void forget_failures(std::size_t sizes) {
+    constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+    too_many.assign(sizes, {kAny, kAny, kAny});
+  }
 
   bool concerns(const Job& job) const {
     return reservation && reservation->concerns(job.request.longest > 0 ? now + job.request.longest : kNever);
@@ -225,7 +252,11 @@ struct GangScheduler::Round {
 std::vector<Decision> GangScheduler::decide(Seconds now, bool explain) {
   Round round;
   round.now = now;
+  round.forget_failures(sizes_.size());
   evict(round);
+  if (!explain && borrowed_.empty() && nothing_fits()) {
+    return std::move(round.decisions);
+  }
   struct Left {
     const Job* job = nullptr;
     bool is_over_quota = false;
@@ -300,8 +331,7 @@ std::vector<Decision> GangScheduler::decide(Seconds now, bool explain) {
     }
   }
   for (const Order& order : started) {
-    orders_.erase(std::get<2>(order));
-    waiting_.erase(order);
+    dequeue(std::get<2>(order));
   }
   // Those that were preempted wait again, from the next round on.
   for (const Decision& decision : round.decisions) {
@@ -313,6 +343,13 @@ std::vector<Decision> GangScheduler::decide(Seconds now, bool explain) {
     }
   }
   return std::move(round.decisions);
+}
+
+// Not even the smallest gang that waits.
+bool GangScheduler::nothing_fits() const {
+  return std::none_of(waiting_gangs_.begin(), waiting_gangs_.end(), [&](const auto& gangs) {
+    return gang_fits(cluster_, {*gangs.second.begin(), gangs.first});
+  });
 }
 
 void GangScheduler::evict(Round& round) {
@@ -362,8 +399,8 @@ bool GangScheduler::start(Round& round, const Job& job, bool borrows) {
 
 std::optional<std::vector<int>> GangScheduler::places_for(Round& round, const Job& job) {
   const bool is_concerned = round.concerns(job);
-  const auto known = round.too_many.find({job.gang.each, is_concerned});
-  if (known != round.too_many.end() && job.gang.learners >= known->second) {
+  const Round::Way way = is_concerned ? Round::kConcerned : Round::kFree;
+  if (round.is_too_many(job, way)) {
     return std::nullopt;
   }
   std::optional<std::vector<int>> nodes;
@@ -374,18 +411,14 @@ std::optional<std::vector<int>> GangScheduler::places_for(Round& round, const Jo
     nodes = place_gang(cluster_, job.gang, settings_.placement, random_);
   }
   if (!nodes) {
-    round.too_many[{job.gang.each, is_concerned}] = job.gang.learners;
+    round.found_no_room(job, way);
   }
   return nodes;
 }
 
 std::optional<std::vector<int>> GangScheduler::places_after_preemption(Round& round, const Job& job,
                                                                        std::vector<std::string>& gone) {
-  if (borrowed_.empty()) {
-    return std::nullopt;
-  }
-  if (const auto known = round.too_many_to_preempt_for.find(job.gang.each);
-      known != round.too_many_to_preempt_for.end() && job.gang.learners >= known->second) {
+  if (borrowed_.empty() || round.is_too_many(job, Round::kPreempting)) {
     return std::nullopt;
   }
   const auto fits = [&] {
@@ -433,7 +466,7 @@ std::optional<std::vector<int>> GangScheduler::places_after_preemption(Round& ro
     for (const Running* victim : victims) {
       take_back(*victim);
     }
-    round.too_many_to_preempt_for[job.gang.each] = job.gang.learners;
+    round.found_no_room(job, Round::kPreempting);
     return std::nullopt;
   }
   for (const Running* victim : victims) {
@@ -464,8 +497,7 @@ void GangScheduler::preempt(Round& round, const std::string& id, const std::stri
   }
   decision.reason = reason;
   round.decisions.push_back(std::move(decision));
-  round.too_many.clear();
-  round.too_many_to_preempt_for.clear();
+  round.forget_failures(sizes_.size());
 }
 
 void GangScheduler::reserve(Round& round, const Job& job) {

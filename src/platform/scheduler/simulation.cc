@@ -207,14 +207,17 @@ class SingleSimulation final : public Simulation {
         random_(settings.scheduler.placement.seed) {}
 
  private:
-  void submitted(std::size_t job) override { queue_.push_back(job); }
-  void ended(std::size_t job) override { give_back(states_[job]); }
+  void submitted(std::size_t job) override {
+    each_.resize(states_.size());
+    each_[job] = kinds_.asked({0, 0, {{kAccelerator, states_[job].shape.accelerators}}});
+    queue_.push_back(job);
+  }
+  void ended(std::size_t job) override { give_back(job); }
 
-  Amounts each_of(const State& job) const { return kinds_.asked({0, 0, {{kAccelerator, job.shape.accelerators}}}); }
-
-  void give_back(State& job) {
+  void give_back(std::size_t number) {
+    State& job = states_[number];
     for (const int node : job.places) {
-      cluster_.give(node, each_of(job));
+      cluster_.give(node, each_[number]);
     }
     job.places.clear();
     job.holds_since = -1;
@@ -246,7 +249,7 @@ class SingleSimulation final : public Simulation {
       if (settings_.patience_seconds > 0 && job.holds_since >= 0 &&
           now >= job.holds_since + settings_.patience_seconds) {
         idle_held_ -= static_cast<std::int64_t>(job.places.size()) * job.shape.accelerators;
-        give_back(job);
+        give_back(number);
         ++report_.given_up;
         last.push_back(number);
         number = kGone;
@@ -262,7 +265,7 @@ class SingleSimulation final : public Simulation {
     std::int64_t too_large = std::numeric_limits<std::int64_t>::max();  // accelerators of a learner that found no room
     for (std::size_t& number : queue_) {
       State& job = states_[number];
-      const Gang one{1, each_of(job)};
+      const Gang one{1, each_[number]};
       while (static_cast<std::int64_t>(job.places.size()) < job.shape.learners && job.shape.accelerators < too_large) {
         const auto place = place_gang(cluster_, one, settings_.scheduler.placement, random_);
         if (!place) {
@@ -293,6 +296,7 @@ class SingleSimulation final : public Simulation {
   Cluster cluster_;
   RandomNumbers random_;
   std::deque<std::size_t> queue_;
+  std::vector<Amounts> each_;   // what a learner of each job asks for
   std::int64_t idle_held_ = 0;  // accelerators of jobs that do not run yet
   double last_ = 0;
   int rounds_without_start_ = 0;
