@@ -150,6 +150,7 @@ LocalCgroups::LocalCgroups(const std::string& name) {
       if (!best || hierarchy.limits_memory) {
         best = hierarchy;
       }
+      ::rmdir(hierarchy.parent.c_str());  // make() makes it again; one that is in use stays
     }
     if (best) {
       processors = processors || best->limits_processors;
@@ -171,9 +172,12 @@ std::vector<fs::path> LocalCgroups::make(const std::string& job, int attempt, in
   std::vector<fs::path> entrances;
   for (const Hierarchy& hierarchy : hierarchies_) {
     const fs::path group = hierarchy.parent / group_of(job, attempt, rank);
+    // Somebody who removes the last group may take the parent away in between.
     std::error_code error;
-    fs::create_directory(hierarchy.parent, error);
-    fs::create_directory(group, error);
+    for (int i = 0; i < 5 && !fs::is_directory(group, error); ++i) {
+      make_parent(hierarchy.parent.parent_path(), hierarchy.parent.filename(), hierarchy.is_version_2);
+      fs::create_directory(group, error);
+    }
     if (error) {
       continue;
     }
@@ -225,6 +229,7 @@ Result<void> LocalCgroups::end(const std::string& job, std::optional<int> attemp
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
+    ::rmdir(hierarchy.parent.c_str());
   }
   return {};
 }

@@ -32,7 +32,7 @@ class LocalCgroups {
 
  private:
   struct Hierarchy {
-    std::filesystem::path parent;
+    std::filesystem::path parent;  // goes when nothing is in it, and comes when something is
     bool is_version_2 = false;
     bool limits_processors = false;
     bool limits_memory = false;

@@ -40,7 +40,7 @@ constexpr milliseconds kIdle{1000};
 // On file systems that nodes share: how often markers are looked for, and how much later than the engine's word a
 // marker may show.
 constexpr milliseconds kSharedPoll{50};
-constexpr milliseconds kSharedDelay{3000};
+constexpr milliseconds kSharedDelay{1000};
 
 bool is_released(JobState state) { return state == JobState::kQueued || state == JobState::kHalted || is_final(state); }
 

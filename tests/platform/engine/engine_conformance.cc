@@ -283,7 +283,7 @@ TEST_P(EngineConformance, AnEndedAttemptIsNotStartedAgainByARepeatedDeploy) {
 }
 
 TEST_P(EngineConformance, DeploysWhatADeadProcessBeganToDeploy) {
-  for (const int life : {1000, 3000, 5000, 8000, 12000, 20000, 60000, 300000}) {
+  for (const int life : {1000, 4000, 8000, 20000, 200000}) {
     const Deployment deployment = job(3);
     deploy_in_process_killed_after(deployment, std::chrono::microseconds(life));
     const auto deployed = engine_->deploy(deployment);
@@ -300,7 +300,7 @@ TEST_P(EngineConformance, DeploysWhatADeadProcessBeganToDeploy) {
 
 TEST_P(EngineConformance, RemovesWhatADeadProcessBeganToDeploy) {
   std::vector<Deployment> all;
-  for (const int life : {1000, 2000, 3000, 4000, 5000, 6000, 8000, 10000, 15000, 100000}) {
+  for (const int life : {1000, 2000, 3000, 5000, 8000, 15000, 100000}) {
     all.push_back(job(3));
     deploy_in_process_killed_after(all.back(), std::chrono::microseconds(life));
     const auto removed = engine_->remove(all.back().job, all.back().team, std::nullopt);

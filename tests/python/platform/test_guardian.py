@@ -160,7 +160,7 @@ def test_data_and_results_of_host_directories(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_guardian_that_goes_leaves_learners_alone(tmp_path: Path, signal_number: int) -> None:
-    line = "echo begun; sleep 1.5; echo done"
+    line = "echo begun; sleep 1; echo done"
     with guarded_job(tmp_path, shell(line), ["node1", "node2"]) as job:
         wait_for_line(job, "begun", 1)
         job.wait_for("PROCESSING")
@@ -195,13 +195,13 @@ def test_a_guardian_goes_on_without_the_server(tmp_path: Path) -> None:
 
 
 def test_a_guardian_that_was_followed_touches_nothing(tmp_path: Path) -> None:
-    line = "echo begun; sleep 3; echo done"
+    line = "echo begun; sleep 1.2; echo done"
     with guarded_job(tmp_path, shell(line)) as job:
         wait_for_line(job, "begun")
         job.wait_for("PROCESSING")
         first = job.guardian
         job.start_guardian()  # which waits for the journal of the first
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert first.poll() is None
         first.send_signal(signal.SIGSTOP)
         time.sleep(0.1)
