@@ -74,7 +74,7 @@ LIBRARIES = [
     Library(
         "fmt",
         r"fmt/",
-        r"src/(?!optimizer/|kernels/|hub/sum_loops|runtime/(executor|kernels|step_allocator))",
+        r"src/(?!optimizer/|kernels/|hub/(fused|sum)_loops|runtime/(executor|kernels|step_allocator))",
         "sources that see neither ATen nor instruction sets",
     ),
     Library("expected", r"tl/", r"src/base/result\.h$", "src/base/result.h", in_headers=True),
@@ -139,7 +139,8 @@ def check_include(root: Path, name: str, top: str, folder: str, angled: bool, he
         return None
     if angled and SYSTEM.match(header):
         return None
-    own = ((root / name).parent / header, root / top / header)
+    # bench/ may also use what the tests of the same folder have.
+    own = ((root / name).parent / header, root / top / header, root / "tests" / folder / header)
     if not angled and top != "src" and any(path.exists() for path in own):
         return None
     if not angled:

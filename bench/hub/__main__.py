@@ -26,6 +26,7 @@ OPTIMIZERS = ("sgd", "adam")
 CHUNK_BYTES = 32 * 1024
 CHUNK_SWEEP = tuple(4096 * 2**power for power in range(10))  # 4 KiB to 2 MiB
 LIMIT_MILLISECONDS = 250
+TENANT_MILLISECONDS = 1500  # of a case with tenants, at least
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--time", type=int, default=300, help="milliseconds of a turn, after its warm-up (300)")
     parser.add_argument("--quick", action="store_true", help="two models, two workers, SGD, one short round")
     parser.add_argument("--chunks", action="store_true", help="tesser-dedicated with chunks of 4 KiB to 2 MiB instead")
+    parser.add_argument("--tenants", action="store_true", help="eight jobs of one hub, one of them hostile, instead")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "release" / "bin" / "hub_bench")
     options = parser.parse_args()
@@ -215,10 +217,25 @@ def read_options() -> argparse.Namespace:
     return options
 
 
+def measure_tenants(bench: Bench, options: argparse.Namespace) -> None:
+    rounds = [
+        json.loads(bench.output_of(["tenants", str(max(TENANT_MILLISECONDS, options.time))]))
+        for _ in range(options.rounds)
+    ]
+    path = options.output / "hub_tenants.json"
+    path.write_text(json.dumps(rounds, indent=1) + "\n")
+    print(f"{datetime.date.today()}  {machine.description()}")
+    print(report.tenant_table(rounds))
+    print(f"written: {path}")
+
+
 def main() -> None:
     options = read_options()
     options.output.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.program.resolve(), options.time)
+    if options.tenants:
+        measure_tenants(bench, options)
+        return
     name = "hub_chunks" if options.chunks else "hub"
     run(bench, options, options.output / f"{name}.json")
     rows = bench.rows()

@@ -1,6 +1,7 @@
 // ./x bench hub's measurements of one system with one set of tensors; bench/hub/__main__.py calls it.
 //
 //     hub_bench limit MILLISECONDS
+//     hub_bench tenants MILLISECONDS
 //     hub_bench SYSTEM WORKERS OPTIMIZER MILLISECONDS CHUNK_BYTES ELEMENTS...
 //
 // SYSTEM: tesser-dedicated, tesser-colocated, wide. OPTIMIZER: sgd, adam.
@@ -11,6 +12,7 @@
 
 #include "hub/exchange.h"
 #include "hub/memory_limit.h"
+#include "hub/tenants.h"
 #include "hub/tesser.h"
 #include "hub/wide.h"
 
@@ -20,7 +22,7 @@ using namespace tesser::bench;
 
 int refuse() {
   std::fprintf(stderr,
-               "usage: hub_bench limit MILLISECONDS\n"
+               "usage: hub_bench limit|tenants MILLISECONDS\n"
                "       hub_bench tesser-dedicated|tesser-colocated|wide WORKERS sgd|adam MILLISECONDS "
                "CHUNK_BYTES ELEMENTS...\n");
   return 2;
@@ -32,6 +34,9 @@ int main(int count, char** arguments) {
   const std::vector<std::string> words(arguments + 1, arguments + count);
   if (words.size() == 2 && words[0] == "limit") {
     return measure_memory_limit(std::chrono::milliseconds(std::atoi(words[1].c_str())));
+  }
+  if (words.size() == 2 && words[0] == "tenants") {
+    return measure_tenants(std::chrono::milliseconds(std::atoi(words[1].c_str())));
   }
   if (words.size() < 6 || (words[2] != "sgd" && words[2] != "adam")) {
     return refuse();

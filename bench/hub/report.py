@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from bench import picture
@@ -70,6 +71,20 @@ def table(title: str, groups: dict[tuple[str, int, str], dict[str, dict]]) -> st
             part_of_limit(systems, "tesser-dedicated"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def tenant_table(rounds: Rows) -> str:
+    lines = [
+        "| alone | an eighth of it | eight together, least | median | seven beside a hostile one, least | median "
+        "| least to least | hostile acts/s |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for each in rounds:
+        together, beside = each["together"], each["beside_hostile"]
+        values = [each["alone"], each["alone"] / (len(beside) + 1), min(together), statistics.median(together)]
+        values += [min(beside), statistics.median(beside), min(beside) / min(together), each["hostile_acts_s"]]
+        lines.append(f"| {' | '.join(number(value) for value in values)} |")
     return "\n".join(lines)
 
 

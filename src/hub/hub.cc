@@ -30,6 +30,8 @@ constexpr int kRequestThreads = 64;
 // A job that is over gives its memory back after this, when its workers have seen why.
 constexpr std::chrono::seconds kOverKept{5};
 constexpr std::chrono::milliseconds kReaping{200};
+// Who floods the hub with requests that are wrong gets no faster than this, on each of its connections.
+constexpr std::chrono::milliseconds kBeforeRefusals{10};
 constexpr std::size_t kMostFinished = 1000;
 constexpr std::size_t kLongestName = 200;
 constexpr std::size_t kShortestNonce = 8;
@@ -65,11 +67,16 @@ class HubServer final : public Hub {
     options.what = "hub";
     options.get = [this](const std::string& path, const std::string&) { return show(path); };
     options.needs_token = [](const std::string& path) { return path != "/metrics"; };
-    TESSER_ASSIGN_OR_RETURN(server_,
-                            control::ControlServer::open(
-                                options_.listen, options_.token, kRequestThreads,
-                                [this](const std::string& path, const std::string& body) { return answer(path, body); },
-                                std::move(options)));
+    TESSER_ASSIGN_OR_RETURN(server_, control::ControlServer::open(
+                                         options_.listen, options_.token, kRequestThreads,
+                                         [this](const std::string& path, const std::string& body) {
+                                           auto answered = answer(path, body);
+                                           if (!answered) {
+                                             std::this_thread::sleep_for(kBeforeRefusals);
+                                           }
+                                           return answered;
+                                         },
+                                         std::move(options)));
     reaper_ = std::thread([this] { reap(); });
     return {};
   }
@@ -175,6 +182,8 @@ class HubServer final : public Hub {
                                                bytes, options_.job_memory));
       }
     }
+    place.has_other_jobs =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const auto& each) { return !each.second.over_since; });
     opening_.insert(request.job);
     lock.unlock();
     Result<std::unique_ptr<Job>> opened = Job::open(place, request);
@@ -256,10 +265,12 @@ class HubServer final : public Hub {
     std::unique_lock lock(mutex_);
     while (!stopped_.wait_for(lock, kReaping, [this] { return stops_; })) {
       std::vector<std::shared_ptr<Job>> gone;
+      std::vector<std::shared_ptr<Job>> over;
       for (auto entry = jobs_.begin(); entry != jobs_.end();) {
         Entry& each = entry->second;
         if (!each.over_since && each.job->is_over()) {
           each.over_since = Clock::now();
+          over.push_back(each.job);
         }
         if (each.over_since && Clock::now() - *each.over_since > kOverKept) {
           if (finished_.size() >= kMostFinished) {
@@ -273,7 +284,12 @@ class HubServer final : public Hub {
         }
       }
       lock.unlock();
-      gone.clear();  // ends threads, which takes a moment
+      // Threads take a moment to end; those of jobs that are over would go on looking for something to do.
+      for (const auto& job : over) {
+        job->end_threads();
+      }
+      over.clear();
+      gone.clear();
       lock.lock();
     }
     lock.unlock();

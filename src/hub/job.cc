@@ -75,7 +75,7 @@ Result<void> Job::prepare(const JoinRequest& first) {
   }
   // Where one worker is here, the others of the hub's rack are taken to be as well.
   threads += first.host == host_name() ? context_.workers : 0;
-  context_.has_spare_processors = has_processors_for(threads);
+  context_.has_spare_processors = !place_.has_other_jobs && has_processors_for(threads);
   transport::DeviceOptions options;
   if (!context_.has_spare_processors && !place_.through_network) {
     options.spin = std::chrono::microseconds(0);
@@ -170,7 +170,11 @@ Result<void> Job::connect_first_hub(const JoinRequest& first) {
   return {};
 }
 
-Job::~Job() {
+Job::~Job() { end_threads(); }
+
+void Job::end_threads() {
+  // Whoever waits for a core to do something holds this. Nobody begins to once the job is over.
+  { const std::lock_guard lock(mutex_); }
   stops_.store(true);
   if (control_thread_.joinable()) {
     control_thread_.join();
@@ -181,6 +185,7 @@ Job::~Job() {
   for (std::thread& thread : core_threads_) {
     thread.join();
   }
+  core_threads_.clear();
 }
 
 bool Job::has_nonce(const std::string& nonce) const { return control::is_same_secret(nonce, nonce_); }

@@ -27,6 +27,7 @@ struct JobPlace {
   std::string token;                            // of the hubs of other racks
   bool through_network = false;                 // never shared memory, for tests
   std::function<void(const std::string&)> log;  // of events, a line each; any thread
+  bool has_other_jobs = false;                  // which run on the same processors
   // Whether a hub at this address may be connected to; a request has named it.
   std::function<Result<void>(const std::string&)> check_hub;
 };
@@ -72,6 +73,8 @@ class Job {
 
   JobStatus status() const;
   bool is_over() const;  // failed or ended
+  // Of a job that is over. What its workers may still ask for stays.
+  void end_threads();
   JobFigures figures() const;
   // A table for people of what each core owns.
   std::string mapping() const;
