@@ -42,7 +42,8 @@ class GuardianHost {
  public:
   virtual ~GuardianHost() = default;
 
-  // Has the system keep a guardian of the job running until it ends with code 0. Idempotent while there is one.
+  // Has the system keep a guardian of the job running until it ends with code 0. Idempotent while there is one; one
+  // that has ended makes place for another.
   virtual Result<void> start_guardian(const GuardianStart& start) = 0;
   virtual Result<GuardianStatus> guardian_status(const std::string& job, const std::string& team) = 0;
   // Of every job in one request, by job; those absent are left out.

@@ -72,8 +72,9 @@ Result<ApiAnswer> KubernetesApi::request(const std::string& method, const std::s
       request.headers.emplace_back("Content-Type", "application/json");
     }
     Result<HttpsAnswer> answer = client_->send(request);
+    // What this engine asks for may be asked twice: what is made is named, what is there already or gone is an answer.
     const bool is_refused = !answer && answer.error().code == ErrorCode::kInvalidInput;
-    const bool passes = answer ? is_passing(answer->status) : answer.error().code == ErrorCode::kNotFound;
+    const bool passes = answer ? is_passing(answer->status) : !is_refused;
     if (passes && Clock::now() + kRetry < until) {
       std::this_thread::sleep_for(kRetry);
       continue;

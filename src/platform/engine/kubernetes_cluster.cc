@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kPoll{50};
+constexpr milliseconds kLastLook{1000};
 
 }  // namespace
 
@@ -62,9 +63,9 @@ Result<KubernetesCluster::Nodes> KubernetesCluster::nodes(ApiDeadline until) {
   TESSER_ASSIGN_OR_RETURN(const auto objects, api->list("/api/v1/nodes", "", until));
   Nodes all;
   for (const Json& object : objects.items) {
-    if (auto node = read_node(object)) {
-      all.emplace(node->node.name, std::move(*node));
-    }
+    KubernetesNode node = read_node(object);
+    std::string name = node.node.name;
+    all.emplace(std::move(name), std::move(node));
   }
   return all;
 }
@@ -109,20 +110,23 @@ Result<void> KubernetesCluster::delete_pods(const std::string& team, const std::
                                             const std::string& what, ApiDeadline until, bool all) {
   std::map<std::string, bool> asked;  // by identity: whether without waiting for its node
   while (true) {
-    TESSER_ASSIGN_OR_RETURN(auto pods, api->list(path_of(team, "pods"), selector, until));
+    // The last look may take a moment more, so that the answer is about pods and not about time.
+    const ApiDeadline look = std::max(until, Clock::now() + kLastLook);
+    TESSER_ASSIGN_OR_RETURN(auto pods, api->list(path_of(team, "pods"), selector, look));
     if (!all && !asked.empty()) {
       std::erase_if(pods.items, [&](const Json& pod) { return !asked.contains(string_at(pod, {"metadata", "uid"})); });
     }
     if (pods.items.empty()) {
       return {};
     }
-    TESSER_ASSIGN_OR_RETURN(const Nodes there, nodes(until));
+    TESSER_ASSIGN_OR_RETURN(const Nodes there, nodes(look));
     for (const Json& pod : pods.items) {
       const std::string identity = string_at(pod, {"metadata", "uid"});
       const std::string phase = string_at(pod, {"status", "phase"});
       const auto node = there.find(string_at(pod, {"spec", "nodeName"}));
       // Nothing of it runs, or its node cannot say when nothing does; a node that comes back ends it.
-      const bool at_once = phase == "Succeeded" || phase == "Failed" || node == there.end() || node->second.is_lost;
+      const bool at_once = phase == "Succeeded" || phase == "Failed" || has_not_begun(pod) || node == there.end() ||
+                           node->second.is_lost;
       const auto before = asked.find(identity);
       if (before != asked.end() && before->second >= at_once) {
         continue;
@@ -133,8 +137,7 @@ Result<void> KubernetesCluster::delete_pods(const std::string& team, const std::
                                       .add("gracePeriodSeconds", at_once ? 0 : 1)
                                       .add_text("preconditions", JsonMembers().add("uid", identity).object())
                                       .object();
-      TESSER_RETURN_IF_ERROR(
-          delete_object(path_of(team, "pods", string_at(pod, {"metadata", "name"})), options, until));
+      TESSER_RETURN_IF_ERROR(delete_object(path_of(team, "pods", string_at(pod, {"metadata", "name"})), options, look));
     }
     if (Clock::now() + kPoll >= until) {
       return failed(fmt::format("{} pods of {} still end; their nodes have not said that they are gone",

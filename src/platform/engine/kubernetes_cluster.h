@@ -46,7 +46,7 @@ struct KubernetesCluster {
     return path_of(team, "networkpolicies", name, "/apis/networking.k8s.io/v1");
   }
 
-  // Those for learners, by name.
+  // By name, also those that are not for learners.
   Result<Nodes> nodes(ApiDeadline until);
   // Makes an object, or finds that it is there.
   Result<void> make(const std::string& what, const std::string& path, const std::string& object, ApiDeadline until);

@@ -71,7 +71,9 @@ Result<std::vector<Node>> KubernetesEngine::nodes() {
   }
   std::vector<Node> result;
   for (auto& [name, node] : nodes) {
-    result.push_back(std::move(node.node));
+    if (node.is_for_learners) {
+      result.push_back(std::move(node.node));
+    }
   }
   return result;
 }
@@ -100,7 +102,7 @@ Result<void> KubernetesEngine::check_places(const Deployment& deployment, const 
       continue;
     }
     const auto found = nodes.find(name);
-    if (found == nodes.end()) {
+    if (found == nodes.end() || !found->second.is_for_learners) {
       return invalid_input(fmt::format("the cluster has no node {} for learners", name));
     }
     const Node& node = found->second.node;

@@ -1,5 +1,8 @@
 #include "platform/engine/kubernetes_guardians.h"
 
+#include <chrono>
+#include <thread>
+
 #include <fmt/format.h>
 
 #include "platform/job/volume.h"
@@ -7,6 +10,7 @@
 namespace tesser::platform {
 namespace {
 
+constexpr std::chrono::milliseconds kPoll{50};
 constexpr const char* kRole = "guardian";
 // Its pods, and the learners that it owns, go after the Job.
 constexpr const char* kInBackground = R"({"propagationPolicy":"Background"})";
@@ -34,8 +38,31 @@ Result<void> KubernetesGuardians::start_guardian(const GuardianStart& start) {
   // Its container's shell writes there before the guardian itself could make the directory.
   TESSER_RETURN_IF_ERROR(make_directory(Volume(start.volume).guardian(), runs_as));
   TESSER_RETURN_IF_ERROR(cluster_.make_namespace(start.team, until));
-  return cluster_.make("the guardian of job " + start.job, cluster_.job_path(start.team),
-                       guardian_job(cluster_.settings, start, runs_as), until);
+  const std::string path = cluster_.job_path(start.team, guardian_name(start.job));
+  while (true) {
+    TESSER_ASSIGN_OR_RETURN(const ApiAnswer made,
+                            cluster_.api->request("POST", cluster_.job_path(start.team),
+                                                  guardian_job(cluster_.settings, start, runs_as), until));
+    if (made.is_success()) {
+      return {};
+    }
+    if (made.status != kApiConflict) {
+      return refusal("making the guardian of job " + start.job, made);
+    }
+    // One that has ended, as when the job was halted, makes place for the next; one that goes has nearly gone.
+    TESSER_ASSIGN_OR_RETURN(const ApiAnswer there, cluster_.api->request("GET", path, "", until));
+    const bool goes = !string_at(there.body, {"metadata", "deletionTimestamp"}).empty();
+    if (there.is_success() && !goes && status_of_job(there.body).state != GuardianState::kEnded) {
+      return {};
+    }
+    if (there.is_success() && !goes) {
+      TESSER_RETURN_IF_ERROR(cluster_.delete_object(path, kInBackground, until));
+    }
+    if (std::chrono::steady_clock::now() + kPoll >= until) {
+      return failed(fmt::format("the last guardian of job {} has not gone yet", start.job));
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
 }
 
 Result<std::map<std::string, GuardianStatus>> KubernetesGuardians::statuses(const std::string& jobs_path,

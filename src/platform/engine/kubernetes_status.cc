@@ -87,7 +87,7 @@ std::optional<std::int64_t> quantity(std::string_view text) {
   return thousandths ? std::optional((*thousandths + 999) / 1000) : std::nullopt;
 }
 
-std::optional<KubernetesNode> read_node(const Json& object) {
+KubernetesNode read_node(const Json& object) {
   KubernetesNode result;
   Node& node = result.node;
   node.name = string_at(object, {"metadata", "name"});
@@ -114,9 +114,7 @@ std::optional<KubernetesNode> read_node(const Json& object) {
           std::find(std::begin(kToleratedTaints), std::end(kToleratedTaints), key) != std::end(kToleratedTaints)) {
         continue;
       }
-      if (!key.starts_with("node.kubernetes.io/")) {
-        return std::nullopt;
-      }
+      result.is_for_learners = result.is_for_learners && key.starts_with("node.kubernetes.io/");
       not_ready("has the taint " + key);
     }
   }
@@ -154,6 +152,17 @@ std::optional<int> integer_label(const Json& object, const char* label) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+bool has_not_begun(const Json& pod) {
+  constexpr std::string_view kReasons[] = {"ErrImagePull",     "ImagePullBackOff",           "ErrImageNeverPull",
+                                           "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"};
+  const Json* all = json_at(pod, {"status", "containerStatuses"});
+  if (all == nullptr || all->array() == nullptr || all->array()->empty()) {
+    return false;
+  }
+  const std::string reason = string_at(all->array()->front(), {"state", "waiting", "reason"});
+  return std::find(std::begin(kReasons), std::end(kReasons), reason) != std::end(kReasons);
 }
 
 std::string reason_of(const Json& pod) {

@@ -24,12 +24,15 @@ std::optional<std::int64_t> quantity(std::string_view text);  // rounded up
 struct KubernetesNode {
   Node node;
   bool is_lost = false;                             // its kubelet does not answer
+  bool is_for_learners = true;                      // not tainted for others
   std::map<std::string, std::string> accelerators;  // by type, the resource's name
 };
-// Of a Node object; nothing for nodes that are not for learners (tainted for others). Capacity is what is allocatable.
-std::optional<KubernetesNode> read_node(const Json& object);
+// Of a Node object. Capacity is what is allocatable.
+KubernetesNode read_node(const Json& object);
 // What the containers of a pod request together.
 Resources requested_by(const Json& pod);
+// Whether nothing of a pod runs or can begin to, since its container cannot be made: there is no image, say.
+bool has_not_begun(const Json& pod);
 // Of a learner's pod, whose node's state is known apart; nothing when labels are missing.
 std::optional<LearnerStatus> read_learner(const Json& pod);
 std::optional<int> integer_label(const Json& object, const char* label);

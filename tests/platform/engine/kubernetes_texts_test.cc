@@ -130,37 +130,36 @@ constexpr const char* kReady =
 
 TEST(KubernetesStatus, ReadsNodes) {
   const auto ready = read_node(json(node_text("{}", kReady)));
-  ASSERT_TRUE(ready);
-  EXPECT_TRUE(ready->node.is_ready);
-  EXPECT_FALSE(ready->is_lost);
-  EXPECT_EQ(ready->node.capacity, (Resources{3920, std::int64_t{16} << 30, {{"nvidia.com/gpu", 4}}}));
+  EXPECT_TRUE(ready.node.is_ready);
+  EXPECT_FALSE(ready.is_lost);
+  EXPECT_EQ(ready.node.capacity, (Resources{3920, std::int64_t{16} << 30, {{"nvidia.com/gpu", 4}}}));
 
   const auto named = read_node(json(node_text("{}", kReady, R"({"tesser/accelerator":"h200"})")));
-  EXPECT_EQ(named->node.capacity.accelerators, (std::map<std::string, std::int64_t>{{"h200", 4}}));
-  EXPECT_EQ(named->accelerators.at("h200"), "nvidia.com/gpu");
+  EXPECT_EQ(named.node.capacity.accelerators, (std::map<std::string, std::int64_t>{{"h200", 4}}));
+  EXPECT_EQ(named.accelerators.at("h200"), "nvidia.com/gpu");
 
   const auto silent = read_node(json(node_text(
       "{}",
       R"("conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","message":"Kubelet stopped"}])")));
-  EXPECT_FALSE(silent->node.is_ready);
-  EXPECT_TRUE(silent->is_lost);
-  EXPECT_EQ(silent->node.not_ready, "NodeStatusUnknown: Kubelet stopped");
+  EXPECT_FALSE(silent.node.is_ready);
+  EXPECT_TRUE(silent.is_lost);
+  EXPECT_EQ(silent.node.not_ready, "NodeStatusUnknown: Kubelet stopped");
 
   const auto ill = read_node(json(node_text("{}", R"("conditions":[{"type":"Ready","status":"False","reason":"R"}])")));
-  EXPECT_FALSE(ill->node.is_ready);
-  EXPECT_FALSE(ill->is_lost);
+  EXPECT_FALSE(ill.node.is_ready);
+  EXPECT_FALSE(ill.is_lost);
 
   const auto cordoned = read_node(json(node_text(R"({"unschedulable":true})", kReady)));
-  EXPECT_FALSE(cordoned->node.is_ready);
-  EXPECT_EQ(cordoned->node.not_ready, "is cordoned");
+  EXPECT_FALSE(cordoned.node.is_ready);
+  EXPECT_EQ(cordoned.node.not_ready, "is cordoned");
 
   const auto taint = [](const std::string& key, const std::string& effect) {
     return read_node(json(node_text(R"({"taints":[{"key":")" + key + R"(","effect":")" + effect + "\"}]}", kReady)));
   };
-  EXPECT_FALSE(taint("node-role.kubernetes.io/master", "NoSchedule"));  // for others
-  EXPECT_TRUE(taint("nvidia.com/gpu", "NoSchedule")->node.is_ready);
-  EXPECT_TRUE(taint("anything", "PreferNoSchedule")->node.is_ready);
-  EXPECT_THAT(taint("node.kubernetes.io/disk-pressure", "NoSchedule")->node.not_ready, HasSubstr("disk-pressure"));
+  EXPECT_FALSE(taint("node-role.kubernetes.io/master", "NoSchedule").is_for_learners);
+  EXPECT_TRUE(taint("nvidia.com/gpu", "NoSchedule").node.is_ready);
+  EXPECT_TRUE(taint("anything", "PreferNoSchedule").node.is_ready);
+  EXPECT_THAT(taint("node.kubernetes.io/disk-pressure", "NoSchedule").node.not_ready, HasSubstr("disk-pressure"));
 }
 
 std::string pod_text(const std::string& status) {
@@ -194,6 +193,16 @@ TEST(KubernetesStatus, ReadsLearners) {
       R"("phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/2"}])");
   EXPECT_EQ(unscheduled.reason, "Unschedulable: 0/2");
   EXPECT_FALSE(read_learner(json(R"({"metadata":{"labels":{"tesser/rank":"x"}}})")));
+}
+
+TEST(KubernetesStatus, KnowsContainersThatCannotBegin) {
+  const auto waits = [](const std::string& reason) {
+    return has_not_begun(json(pod_text(R"("containerStatuses":[{"state":{"waiting":{"reason":")" + reason + "\"}}}]")));
+  };
+  EXPECT_TRUE(waits("ImagePullBackOff"));
+  EXPECT_FALSE(waits("ContainerCreating"));
+  EXPECT_FALSE(has_not_begun(json(pod_text(R"("phase":"Pending")"))));
+  EXPECT_FALSE(has_not_begun(json(pod_text(R"("containerStatuses":[{"state":{"running":{}}}])"))));
 }
 
 TEST(KubernetesObjects, NamesThatKubernetesCannotHaveAreRefused) {
