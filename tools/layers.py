@@ -65,6 +65,7 @@ LIBRARIES = [
     Library(
         "RE2", r"re2/", r"src/platform/learner/metric_extractor\.cc$", "src/platform/learner/metric_extractor.cc"
     ),
+    Library("zlib", r"zlib\.h$", r"src/platform/(client|server)/[a-z_]*\.cc$", "sources of src/platform/{client,server}"),
     Library("libcurl", r"curl/", r"src/platform/web/[a-z_]*\.cc$", "sources of src/platform/web"),
     Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
     Library("hwloc", r"hwloc", r"src/hub/topology\.cc$", "src/hub/topology.cc"),

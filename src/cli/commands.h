@@ -25,6 +25,7 @@ void add_learner(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_lower(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
+void add_server(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
 void add_tdl(CLI::App& app, Action& action);
 void add_tdl_check(CLI::App& tdl, Action& action);
@@ -33,6 +34,21 @@ void add_tdl_list(CLI::App& tdl, Action& action);
 void add_train(CLI::App& app, Action& action);
 void add_transport(CLI::App& app, Action& action);
 void add_worker(CLI::App& app, Action& action);
+
+// Of people who have jobs, over the platform's API.
+void add_completion(CLI::App& app, Action& action);
+void add_delete(CLI::App& app, Action& action);
+void add_download(CLI::App& app, Action& action);
+void add_halt(CLI::App& app, Action& action);
+void add_list(CLI::App& app, Action& action);
+void add_login(CLI::App& app, Action& action);
+void add_logs(CLI::App& app, Action& action);
+void add_metrics(CLI::App& app, Action& action);
+void add_nodes(CLI::App& app, Action& action);
+void add_quota(CLI::App& app, Action& action);
+void add_resume(CLI::App& app, Action& action);
+void add_status(CLI::App& app, Action& action);
+void add_submit(CLI::App& app, Action& action);
 
 // All of the platform (docs/platform.md): the program `tesser` has these alone, without PyTorch's libraries.
 void add_platform_commands(CLI::App& app, Action& action);

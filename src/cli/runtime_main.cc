@@ -20,6 +20,7 @@ void add_all_commands(CLI::App& app, Action& action) {
   add_worker(app, action);
   add_hub(app, action);
   add_platform_commands(app, action);
+  add_completion(app, action);  // of all commands, so here
 }
 
 }  // namespace

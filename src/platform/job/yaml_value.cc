@@ -1,11 +1,16 @@
 #include "platform/job/yaml_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <exception>
+#include <map>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 namespace tesser::platform {
@@ -13,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr int kMostValues = 20'000;
-constexpr int kMostDepth = 16;
+constexpr std::size_t kMostDepth = 16;
 
 // The length of the UTF-8 character at the beginning of the text; 0 when there is none.
 std::size_t character_length(std::string_view text) {
@@ -109,62 +114,118 @@ void set_scalar(YamlValue& value, const std::string& tag) {
   }
 }
 
-class Converter {
- public:
-  explicit Converter(const std::string& where) : where_(where) {}
+// What ends reading before the parser's own errors do.
+struct Refusal {
+  int line;
+  std::string message;
+};
 
-  Result<YamlValue> convert(const YAML::Node& node, int depth) {
+int line_of(const YAML::Mark& mark) { return std::max(mark.line, 0) + 1; }
+
+// Builds the value while the text is read, so that nothing ever holds more than the limits allow.
+class Builder : public YAML::EventHandler {
+ public:
+  YamlValue take() { return std::move(open_.at(0).items.at(0)); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) {
+      throw Refusal{line_of(mark), "a second document begins here; a manifest is one"};
+    }
+    open_.emplace_back().kind = YamlValue::Kind::kList;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(value_at(mark), anchor); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchored_.find(anchor);
+    if (found == anchored_.end()) {  // it stands within what it names
+      throw Refusal{line_of(mark), "an alias stands within what it is an alias of"};
+    }
+    values_ += found->second.second - 1;
+    value_at(mark);  // counts it
+    add(found->second.first, 0);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    if (tag != "!" && tag != "tag:yaml.org,2002:str") {
+      check_tag(mark, tag);
+    }
+    YamlValue value = value_at(mark);
+    value.text = text;
+    set_scalar(value, tag.empty() ? "?" : tag);
+    add(std::move(value), anchor);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    begin(mark, tag, anchor, YamlValue::Kind::kList);
+  }
+  void OnSequenceEnd() override { end(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    begin(mark, tag, anchor, YamlValue::Kind::kMapping);
+  }
+  void OnMapEnd() override { end(); }
+
+ private:
+  static void check_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (!tag.empty() && tag != "?") {
+      throw Refusal{line_of(mark), fmt::format("the tag '{}' is not allowed; write the value without it", tag)};
+    }
+  }
+
+  YamlValue value_at(const YAML::Mark& mark) {
+    if (open_.size() > kMostDepth || ++values_ > kMostValues) {
+      throw Refusal{line_of(mark), open_.size() > kMostDepth ? "is nested too deeply" : "holds too many values"};
+    }
     YamlValue value;
-    const YAML::Mark mark = node.Mark();
-    value.line = std::max(mark.line, 0) + 1;
+    value.line = line_of(mark);
     value.position = static_cast<std::size_t>(std::max(mark.pos, 0));
-    if (depth > kMostDepth || ++values_ > kMostValues) {  // also aliases that hold themselves, or each other twice
-      return problem(value.line, depth > kMostDepth ? "is nested too deeply" : "holds too many values");
-    }
-    const std::string& tag = node.Tag();
-    const bool is_scalar = node.IsScalar() || node.IsNull();
-    if (!tag.empty() && tag != "?" && tag != "!" && !(node.IsScalar() && tag == "tag:yaml.org,2002:str")) {
-      return problem(value.line, fmt::format("the tag '{}' is not allowed; write the value without it", tag));
-    }
-    if (is_scalar) {
-      value.text = node.IsNull() ? "" : node.Scalar();
-      set_scalar(value, node.IsNull() ? "?" : tag);
-      return value;
-    }
-    if (node.IsSequence()) {
-      value.kind = YamlValue::Kind::kList;
-      for (const YAML::Node& each : node) {
-        TESSER_ASSIGN_OR_RETURN(YamlValue item, convert(each, depth + 1));
-        value.items.push_back(std::move(item));
-      }
-      return value;
-    }
-    value.kind = YamlValue::Kind::kMapping;
-    for (const auto& each : node) {
-      if (!each.first.IsScalar()) {
-        return problem(std::max(each.first.Mark().line, 0) + 1, "a key must be a word");
-      }
-      TESSER_ASSIGN_OR_RETURN(YamlValue key, convert(each.first, depth + 1));
-      for (const YamlValue& other : value.keys) {
-        if (other.text == key.text) {
-          return problem(key.line,
-                         fmt::format("'{}' stands here a second time; line {} has it already", key.text, other.line));
-        }
-      }
-      TESSER_ASSIGN_OR_RETURN(YamlValue member, convert(each.second, depth + 1));
-      value.keys.push_back(std::move(key));
-      value.items.push_back(std::move(member));
-    }
     return value;
   }
 
- private:
-  tl::unexpected<Error> problem(int line, const std::string& message) const {
-    return invalid_input(fmt::format("{}, line {}: {}", where_, line, one_line(message)));
+  void begin(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlValue::Kind kind) {
+    if (tag != "!") {
+      check_tag(mark, tag);
+    }
+    YamlValue value = value_at(mark);
+    value.kind = kind;
+    begun_.emplace_back(anchor, values_);
+    open_.push_back(std::move(value));
   }
 
-  const std::string& where_;
+  void end() {
+    YamlValue value = std::move(open_.back());
+    open_.pop_back();
+    const auto [anchor, before] = begun_.back();
+    begun_.pop_back();
+    add(std::move(value), anchor, values_ - before + 1);
+  }
+
+  void add(YamlValue value, YAML::anchor_t anchor, int count = 1) {
+    if (anchor != 0) {
+      anchored_[anchor] = {value, count};
+    }
+    YamlValue& parent = open_.back();
+    if (parent.kind != YamlValue::Kind::kMapping || parent.keys.size() > parent.items.size()) {
+      parent.items.push_back(std::move(value));
+      return;
+    }
+    if (!value.is_scalar()) {
+      throw Refusal{value.line, "a key must be a word"};
+    }
+    for (const YamlValue& other : parent.keys) {
+      if (other.text == value.text) {
+        throw Refusal{value.line,
+                      fmt::format("'{}' stands here a second time; line {} has it already", value.text, other.line)};
+      }
+    }
+    parent.keys.push_back(std::move(value));
+  }
+
+  int documents_ = 0;
   int values_ = 0;
+  std::vector<YamlValue> open_;                        // the first holds the document
+  std::vector<std::pair<YAML::anchor_t, int>> begun_;  // of those after the first: anchor, and values before them
+  std::map<YAML::anchor_t, std::pair<YamlValue, int>> anchored_;  // with the number of their values
 };
 
 }  // namespace
@@ -202,15 +263,18 @@ std::string one_line(std::string_view message) {
 Result<YamlValue> parse_yaml(std::string_view text, const std::string& where) {
   TESSER_RETURN_IF_ERROR(check_text(text, where));
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) {
-      return invalid_input(fmt::format("{}, line {}: a second document begins here; a manifest is one", where,
-                                       std::max(documents[1].Mark().line, 0) + 1));
-    }
-    if (documents.empty() || documents[0].IsNull()) {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    Builder builder;
+    if (!parser.HandleNextDocument(builder)) {
       return invalid_input(fmt::format("{}: is empty", where));
     }
-    return Converter(where).convert(documents[0], 0);
+    parser.HandleNextDocument(builder);  // refuses one
+    YamlValue value = builder.take();
+    return value.kind == YamlValue::Kind::kNull ? Result<YamlValue>(invalid_input(fmt::format("{}: is empty", where)))
+                                                : std::move(value);
+  } catch (const Refusal& refusal) {
+    return invalid_input(fmt::format("{}, line {}: {}", where, refusal.line, one_line(refusal.message)));
   } catch (const YAML::Exception& error) {  // yaml-cpp's way to report, ends here
     return error.mark.is_null() ? invalid_input(fmt::format("{}: is no YAML: {}", where, one_line(error.msg)))
                                 : invalid_input(fmt::format("{}, line {}: is no YAML: {}", where, error.mark.line + 1,

@@ -1,0 +1,83 @@
+// `tesser login`: which server this user's commands speak to, and with which token.
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/json_members.h"
+#include "cli/commands.h"
+#include "cli/platform_login.h"
+
+namespace tesser::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  tesser login http://127.0.0.1:7800                 asks for the token, without showing it
+  tesser login http://127.0.0.1:7800 < token-file    reads it from a file
+
+The token is kept in ~/.config/tesser/login.json, for this user alone. TESSER_SERVER and TESSER_TOKEN go before it.)";
+
+struct Options {
+  std::string url;
+  bool json = false;
+};
+
+// A line of standard input; typed without being shown.
+std::string read_token() {
+  const bool is_terminal = ::isatty(STDIN_FILENO) == 1;
+  termios shown{};
+  if (is_terminal && ::tcgetattr(STDIN_FILENO, &shown) == 0) {
+    termios hidden = shown;
+    hidden.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &hidden);
+    fmt::print(stderr, "Token: ");
+  }
+  std::string token;
+  std::getline(std::cin, token);
+  if (is_terminal) {
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &shown);
+    fmt::print(stderr, "\n");
+  }
+  while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back())) != 0) {
+    token.pop_back();
+  }
+  return token;
+}
+
+Result<int> log_in(const Options& options) {
+  const char* given = std::getenv("TESSER_TOKEN");
+  Login login{options.url, given != nullptr ? given : read_token()};
+  TESSER_ASSIGN_OR_RETURN(const auto client, platform::Client::open({login.url, login.token}));
+  // A request that needs the token: what is kept is known to work.
+  TESSER_RETURN_IF_ERROR(client->jobs({"", "", 1, ""}));
+  while (login.url.ends_with('/')) {
+    login.url.pop_back();
+  }
+  TESSER_ASSIGN_OR_RETURN(const std::string path, write_login(login));
+  if (options.json) {
+    fmt::print("{}\n", JsonMembers().add("server", login.url).add("file", path).object());
+  } else {
+    fmt::print("logged in at {}; kept in {}\n", login.url, path);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_login(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("login", "Name the platform's server, and keep a token for it");
+  const auto options = std::make_shared<Options>();
+  command->add_option("server", options->url, "http://HOST:PORT")->required();
+  command->add_flag("--json", options->json, "Write JSON");
+  command->footer(kExamples);
+  command->callback([options, &action] { action = [options] { return log_in(*options); }; });
+}
+
+}  // namespace tesser::cli
