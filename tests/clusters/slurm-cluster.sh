@@ -130,10 +130,9 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SlurmdParameters=config_overrides
 ReturnToService=2
-# Short, so that tests see within seconds what takes minutes on a real cluster.
+# Short, so that tests see within seconds what takes a minute or more on a real cluster.
 SlurmdTimeout=5
-
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=2
+SchedulerParameters=sched_interval=2
 CONFIGURATION
   for n in $(seq "$1"); do
     echo "NodeName=node$n NodeHostname=$host NodeAddr=127.0.0.1 Port=$(($4 + n)) CPUs=$2 RealMemory=$3 Gres=gpu:pretend:2 State=UNKNOWN"
