@@ -219,7 +219,7 @@ void LogReader::Learner::take(const LogRecord& record, std::vector<LogLine>& lin
   line.is_note = record.flags.note;
   line.is_cut = record.flags.cut;
   line.ends_with_return = record.flags.returned;
-  line.text = record.text;
+  append_text(line.text, record.text);  // whoever wrote into the file: what leaves here is UTF-8
 }
 
 Result<void> LogReader::Learner::read(LogCursor::Place& place, std::size_t limit, std::vector<LogLine>& lines,

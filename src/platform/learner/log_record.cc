@@ -128,9 +128,10 @@ std::optional<LogRecord> parse_record(std::string_view line) {
   return record;
 }
 
+bool is_utf8(std::string_view bytes) { return valid_prefix(bytes) == bytes.size(); }
+
 bool append_text(std::string& to, std::string_view bytes) {
-  const std::size_t valid = valid_prefix(bytes);
-  if (valid == bytes.size()) {
+  if (is_utf8(bytes)) {
     to += bytes;
     return false;
   }

@@ -37,6 +37,7 @@ void append_record(std::string& to, const LogRecord& record);
 // `line` is a record without its line feed; none when it is not one. The text points into it.
 std::optional<LogRecord> parse_record(std::string_view line);
 
+bool is_utf8(std::string_view bytes);
 // Appends bytes of a command as a record's text; true when they are no UTF-8 and had to be escaped.
 bool append_text(std::string& to, std::string_view bytes);
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_members.h"
+#include "platform/learner/log_record.h"
 #include "platform/learner/markers.h"
 
 namespace tesser::platform {
@@ -44,6 +45,9 @@ bool take_string(std::string_view& from, std::string& string) {
   std::size_t end = 1;
   bool is_plain = true;
   for (; end < from.size() && from[end] != '"'; ++end) {
+    if (static_cast<unsigned char>(from[end]) < 0x20) {
+      return false;
+    }
     if (from[end] == '\\') {
       is_plain = false;
       ++end;
@@ -54,6 +58,9 @@ bool take_string(std::string_view& from, std::string& string) {
   }
   if (is_plain) {
     string = from.substr(1, end - 1);
+    if (!is_utf8(string)) {
+      return false;
+    }
   } else {
     const Result<Json> json = parse_json(from.substr(0, end + 1));
     if (!json || json->string() == nullptr) {

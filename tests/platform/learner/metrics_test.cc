@@ -48,6 +48,10 @@ TEST(MetricLine, ReadsWhatItWrites) {
       EXPECT_FALSE(parse_metric_line(text.substr(0, length)));
     }
   }
+  for (const char* name : {"\"a\xff\"", "\"a\x01\"", "\"\\ud800\"", "x", "\"x"}) {
+    EXPECT_FALSE(parse_metric_line("{\"step\":1,\"time\":1,\"name\":" + std::string(name) +
+                                   ",\"value\":1.0,\"source\":\"0\",\"position\":1}"));
+  }
   std::string text;
   append_metric_line(text, {1, 1, "x", HUGE_VAL, "0", 1});
   EXPECT_NE(text.find("\"value\":null"), std::string::npos);

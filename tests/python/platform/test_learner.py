@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,9 +15,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from tests.python.commands import command
+import tesser
+from tests.python.commands import command, train, write_classifier_data
+from tests.python.distributed.runs import weights
 from tests.python.platform.learner_job import LearnerJob, collector, wait_for
+from tests.python.train.train_steps import classifier_step
 
 SEEDS = int(os.environ.get("TESSER_FAULT_SEEDS", "2"))
 
@@ -309,6 +315,33 @@ def test_torchrun_style_learners_meet(make_job):
     assert job.run()["code"] == 0, job.texts()
     for rank in range(2):
         assert job.texts(rank)[-1] == "sum 3"
+
+
+def test_a_tesser_program_of_two_workers(make_job, tmp_path):
+    """The weights are those of `tesser train --workers 2`; a step file is captured; metrics and progress are there."""
+    tesser.capture(classifier_step(), tmp_path / "plain.tesser")
+    write_classifier_data(tmp_path / "data", 64, 0)
+    words = ("--epochs", 2, "--checkpoint", tmp_path / "plain", "--workers", 2)
+    assert train(tmp_path / "plain.tesser", tmp_path / "data", *words).code == 0
+    program = {
+        "program": "step.py", "data": "data", "workers": 2, "replicas": None, "preset": "",
+        "arguments": ["--epochs", "2"],
+    }  # fmt: skip
+    job = make_job([], learners=2, program=program)
+    source = Path(classifier_step.__code__.co_filename).read_text()
+    (job.root / "code" / "step.py").write_text(source + "\n\ndef step():\n    return classifier_step()\n")
+    shutil.copytree(tmp_path / "data", job.root / "code" / "data")
+    exit = job.run()
+    assert exit["code"] == 0, (exit, job.texts(0), job.texts(1))
+    assert job.ended(1)["code"] == 0
+    expected = weights(tmp_path / "plain")
+    given = load_file(job.root / "results" / "weights.safetensors")
+    assert given.keys() == expected.keys()
+    assert all(torch.equal(given[name], expected[name]) for name in expected)
+    progress = json.loads((job.root / "progress.json").read_text())
+    assert progress["step"] == progress["steps"] > 0
+    names = {json.loads(line)["name"] for line in (job.root / "metrics" / "0.jsonl").read_text().splitlines()}
+    assert {"loss", "seconds"} <= names
 
 
 def test_wrong_use(tmp_path):
