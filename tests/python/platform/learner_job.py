@@ -1,4 +1,4 @@
-"""A job's volume with learners on this machine and without a server: what `tesser learner` needs, and what it leaves."""
+"""A job's volume with learners on this machine and without a server: what `tesser learner` needs and leaves."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ class LearnerJob:
         for rank in range(self.learners):
             self.start(rank)
         self.go()
-        return [self.ended(rank) for rank in range(self.learners)][0]
+        ends = [self.ended(rank) for rank in range(self.learners)]
+        return ends[0]
 
     def lines(self, rank: int = 0) -> list[Line]:
         lines = []

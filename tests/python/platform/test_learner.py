@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -288,17 +289,15 @@ def test_every_line_is_there_once_whatever_dies(make_job, seed):
         assert int(attempt) == line.attempt
         seen.setdefault(line.attempt, []).append(int(number))
     assert seen[4] == list(range(1, lines + 1))
-    for attempt, numbers in seen.items():
+    for numbers in seen.values():
         assert numbers == list(range(1, len(numbers) + 1))
     for path in (job.root / "state").glob("written-*"):
         assert len(seen.get(int(path.name.split("-")[1]), [])) >= int(path.read_text() or 0)
 
 
 def kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def test_torchrun_style_learners_meet(make_job):
