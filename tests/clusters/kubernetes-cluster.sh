@@ -289,23 +289,20 @@ up() {
   trap - EXIT
 }
 
-end_containers() { # N
-  local container
-  for container in $(containers "$1" tasks ls -q 2>/dev/null); do
-    containers "$1" tasks kill -s SIGKILL "$container" >/dev/null 2>&1 || true
-  done
+end_containers() { # N: SIGKILL
+  containers "$1" tasks ls -q 2>/dev/null |
+    xargs -r -P 8 -I '{}' timeout 60 ctr -a "$run/node$1/containerd.sock" -n k8s.io tasks kill -s SIGKILL '{}' >/dev/null 2>&1 || true
 }
 
 down() {
-  local n container
+  local n
   [ -d "$run" ] || return 0
   for n in $(nodes); do end "kubelet$n" KILL; done
   for n in scheduler controller-manager api etcd; do end "$n" KILL; done
   for n in $(nodes); do
-    end_containers "$n"
-    for container in $(containers "$n" tasks ls -q 2>/dev/null); do
-      containers "$n" tasks rm -f "$container" >/dev/null 2>&1 || true
-    done
+    # With their control groups and mounts.
+    containers "$n" tasks ls -q 2>/dev/null |
+      xargs -r -P 8 -I '{}' timeout 60 ctr -a "$run/node$n/containerd.sock" -n k8s.io tasks rm -f '{}' >/dev/null 2>&1 || true
     end "containerd$n" TERM
     grep -o "$run/node$n/[^ ]*" /proc/mounts | sort -r | xargs -r -n1 umount -l 2>/dev/null || true
     ip link del "k8sbr$n" 2>/dev/null || true
