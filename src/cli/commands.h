@@ -27,6 +27,7 @@ void add_lower(CLI::App& app, Action& action);
 void add_run(CLI::App& app, Action& action);
 void add_server(CLI::App& app, Action& action);
 void add_show(CLI::App& app, Action& action);
+void add_simulate(CLI::App& app, Action& action);
 void add_tdl(CLI::App& app, Action& action);
 void add_tdl_check(CLI::App& tdl, Action& action);
 void add_tdl_explain(CLI::App& tdl, Action& action);

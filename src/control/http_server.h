@@ -36,7 +36,10 @@ class WaitingPlace {
  public:
   explicit WaitingPlace(RequestThreads& threads) : threads_(&threads) {}
   WaitingPlace(WaitingPlace&& other) noexcept : threads_(std::exchange(other.threads_, nullptr)) {}
-  WaitingPlace& operator=(WaitingPlace&&) = delete;
+  WaitingPlace& operator=(WaitingPlace&& other) noexcept {
+    std::swap(threads_, other.threads_);
+    return *this;
+  }
   ~WaitingPlace();
 
  private:

@@ -24,6 +24,8 @@ CREATE TABLE jobs (
   epoch INTEGER NOT NULL DEFAULT 0,
   holder TEXT NOT NULL DEFAULT '',
   sequence INTEGER NOT NULL DEFAULT 0,
+  restarts INTEGER NOT NULL DEFAULT 0,
+  restarts_most INTEGER NOT NULL DEFAULT 0,
   placement TEXT NOT NULL DEFAULT '[]',
   idempotency_key TEXT,
   request_digest TEXT NOT NULL DEFAULT '',

@@ -36,7 +36,7 @@ void apply(SQLite::Database& database, const JobRecord& job, StateChange change)
   SQLite::Statement update(
       database,
       "UPDATE jobs SET state = ?2, code = ?3, reason = ?4, attempt = ?5, changed = ?6, queued = ?7, started = ?8, "
-      "ended = ?9, placement = CASE WHEN ?10 THEN placement ELSE '[]' END, "
+      "ended = ?9, restarts = restarts + ?11, placement = CASE WHEN ?10 THEN placement ELSE '[]' END, "
       "holder = CASE WHEN ?10 THEN holder ELSE '' END, "
       // Whoever held the lease of a job without a guardian is fenced off.
       "epoch = CASE WHEN ?10 OR holder = '' THEN epoch ELSE epoch + 1 END WHERE id = ?1");
@@ -50,6 +50,8 @@ void apply(SQLite::Database& database, const JobRecord& job, StateChange change)
   update.bind(8, state == JobState::kProcessing && job.started == 0 ? change.time : job.started);
   update.bind(9, is_final(state) || state == JobState::kHalted ? change.time : std::int64_t{0});
   update.bind(10, holds ? 1 : 0);
+  const bool again = job.state == JobState::kProcessing && (state == JobState::kDeploying || waits_for_places(state));
+  update.bind(11, again ? 1 : 0);
   update.exec();
   add_history(database, job.id, change);
 }
@@ -81,8 +83,8 @@ class SqliteStore final : public Store {
       }
       SQLite::Statement insert(database,
                                "INSERT INTO jobs (id, name, description, user, team, priority, learners, resources, "
-                               "state, idempotency_key, request_digest, submitted, queued, changed) "
-                               "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?12)");
+                               "restarts_most, state, idempotency_key, request_digest, submitted, queued, changed) "
+                               "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?13, ?9, ?10, ?11, ?12, ?12, ?12)");
       insert.bind(1, job.id);
       insert.bind(2, job.name);
       insert.bind(3, job.description);
@@ -97,6 +99,7 @@ class SqliteStore final : public Store {
       }
       insert.bind(11, job.request_digest);
       insert.bind(12, job.time);
+      insert.bind(13, job.restarts_most);
       insert.exec();
       StateChange change;
       change.time = job.time;

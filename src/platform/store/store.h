@@ -31,6 +31,7 @@ struct NewJob {
   int priority = 50;
   int learners = 1;
   Resources each;
+  int restarts_most = 0;
   std::string idempotency_key;  // of this user; empty: none
   std::string request_digest;   // of what was submitted: the same key with another digest is refused
   std::int64_t time = 0;
@@ -54,6 +55,8 @@ struct JobRecord {
   std::int64_t epoch = 0;  // of its lease
   std::string holder;      // of its lease, as it called itself; empty: nobody
   Placement placement;
+  int restarts = 0;  // of its learners, after they had run
+  int restarts_most = 0;
   std::int64_t submitted = 0;
   std::int64_t queued = 0;   // since when it waits, or waited the last time
   std::int64_t changed = 0;  // its state

@@ -42,7 +42,7 @@ Placement placement_of(const std::string& text) {
 
 const char* const kJobColumns =
     "number, id, name, description, user, team, priority, learners, resources, state, code, reason, wanted, attempt, "
-    "epoch, holder, placement, submitted, queued, changed, started, ended";
+    "epoch, holder, placement, restarts, restarts_most, submitted, queued, changed, started, ended";
 
 JobRecord record_of(SQLite::Statement& row) {
   JobRecord job;
@@ -66,6 +66,8 @@ JobRecord record_of(SQLite::Statement& row) {
   job.epoch = number();
   job.holder = text();
   job.placement = placement_of(text());
+  job.restarts = static_cast<int>(number());
+  job.restarts_most = static_cast<int>(number());
   job.submitted = number();
   job.queued = number();
   job.changed = number();

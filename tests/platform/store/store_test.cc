@@ -148,6 +148,7 @@ TEST_F(StoreTest, AnOlderEpochIsRefusedAndARepeatedSequenceChangesNothing) {
   EXPECT_TRUE(say("j1", second, JobState::kProcessing));
   EXPECT_TRUE(say("j1", second, JobState::kQueued));
   EXPECT_EQ(store_->job("j1")->holder, "");
+  EXPECT_EQ(store_->job("j1")->restarts, 1);
   EXPECT_TRUE(store_->job("j1")->placement.empty());
   EXPECT_EQ(say("j1", second, JobState::kPending).error().code, ErrorCode::kInvalidInput);
   EXPECT_TRUE(store_->place("j1", {"c", "c"}, ++time_));

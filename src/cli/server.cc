@@ -1,0 +1,173 @@
+// tesser server: takes jobs and sees to them.
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "base/amount_text.h"
+#include "cli/commands.h"
+#include "platform/server/server.h"
+
+namespace tesser::cli {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  tesser server --data /srv/tesser                                  jobs run on this machine
+  tesser server --data D --node a=2,4GiB --node b=2,4GiB,v100:1     as if it were two machines
+  tesser server --data /shared/tesser --engine slurm --listen 10.0.0.1:8470
+  tesser server --data /shared/tesser --engine kubernetes --kubeconfig ~/.kube/config --image tesser:1 \
+      --advertise http://10.0.0.1:8470
+
+The first start makes DATA/admin.token, with which `tesser login` gets in. Ctrl-C ends the server and no job: they run
+on, and the next server goes on with them.)";
+
+struct Options {
+  platform::ServerOptions server;
+  std::vector<std::string> nodes;
+  std::vector<std::string> host_directories;
+  std::int64_t patience = 5;
+};
+
+// Blocks until SIGINT or SIGTERM, which every thread has blocked since before it was made.
+int wait_for_signal(const sigset_t& signals) {
+  int signal = 0;
+  while (::sigwait(&signals, &signal) != 0) {
+  }
+  return signal;
+}
+
+void log_line(const std::string& line) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  fmt::print(stderr, "{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line);
+}
+
+tl::unexpected<Error> wrong_node(const std::string& text) {
+  return invalid_input(
+      fmt::format("--node {}: expected NAME=CPUS,MEMORY[,TYPE:COUNT]..., as in a=4,16GiB,v100:2", text));
+}
+
+Result<platform::Node> node_of(const std::string& text) {
+  platform::Node node;
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return wrong_node(text);
+  }
+  node.name = text.substr(0, equals);
+  std::vector<std::string> parts;
+  for (std::size_t begin = equals + 1; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (parts.size() < 2) {
+    return wrong_node(text);
+  }
+  char* end = nullptr;
+  const double processors = std::strtod(parts[0].c_str(), &end);
+  const auto memory = bytes_from_text(parts[1]);
+  if (*end != '\0' || parts[0].empty() || !(processors >= 0.001 && processors <= 1e6) || !memory || *memory <= 0) {
+    return wrong_node(text);
+  }
+  node.capacity.millicpus = static_cast<std::int64_t>(processors * 1000 + 0.5);
+  node.capacity.memory_bytes = *memory;
+  for (std::size_t i = 2; i < parts.size(); ++i) {
+    const std::size_t colon = parts[i].find(':');
+    const std::string count = colon == std::string::npos ? "" : parts[i].substr(colon + 1);
+    const long number = std::strtol(count.c_str(), &end, 10);
+    if (count.empty() || *end != '\0' || number < 0 || number > 1'000'000 || colon == 0) {
+      return wrong_node(text);
+    }
+    node.capacity.accelerators[parts[i].substr(0, colon)] = number;
+  }
+  return node;
+}
+
+Result<int> serve(Options options) {
+  for (const std::string& text : options.nodes) {
+    TESSER_ASSIGN_OR_RETURN(platform::Node node, node_of(text));
+    for (const platform::Node& other : options.server.engine.nodes) {
+      if (other.name == node.name) {
+        return invalid_input(fmt::format("--node {}: there are two nodes of this name", text));
+      }
+    }
+    options.server.engine.nodes.push_back(std::move(node));
+  }
+  for (const std::string& directory : options.host_directories) {
+    options.server.engine.host_directories.emplace_back(directory);
+  }
+  options.server.engine.patience = std::chrono::seconds(options.patience);
+  std::error_code error;
+  options.server.tesser = std::filesystem::read_symlink("/proc/self/exe", error);
+  options.server.version = TESSER_VERSION;
+  options.server.log = log_line;
+  // A connection a client, and a descriptor a guardian.
+  if (rlimit files{}; ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  TESSER_ASSIGN_OR_RETURN(auto server, platform::Server::open(options.server));
+  fmt::print("server at {}\nadmin's token in {}\n", server->url(), server->admin_token_file().string());
+  std::fflush(stdout);
+  wait_for_signal(signals);
+  log_line("ending; jobs run on");
+  server.reset();
+  return 0;
+}
+
+}  // namespace
+
+void add_server(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("server", "Take jobs and see to them, for all of a cluster");
+  const auto options = std::make_shared<Options>();
+  platform::EngineSettings& engine = options->server.engine;
+  command->add_option("--data", options->server.data, "Directory for jobs and the store, shared by all nodes")
+      ->required();
+  command->add_option("--listen", options->server.listen, "HOST:PORT for requests (port 0: the system chooses)")
+      ->capture_default_str();
+  command->add_option("--advertise", options->server.advertise,
+                      "URL by which guardians reach this server, where that is another");
+  command->add_option("--engine", engine.kind, "Where learners run: local, slurm or kubernetes")
+      ->check(CLI::IsMember({"local", "slurm", "kubernetes"}))
+      ->capture_default_str();
+  command->add_option("--node", options->nodes,
+                      "local: a part of this machine that counts as a node, NAME=CPUS,MEMORY[,TYPE:COUNT]... (all of "
+                      "the machine is one)");
+  command->add_option("--slurm-conf", engine.slurm_configuration, "slurm: its configuration (the system's)");
+  command->add_option("--partition", engine.partition, "slurm: where jobs go (the default partition)");
+  command->add_flag("--slurm-places", engine.system_places, "slurm: Slurm chooses the nodes");
+  command->add_option("--kubeconfig", engine.kubeconfig, "kubernetes: access (that of the pod this runs in)");
+  command->add_option("--image", engine.image, "kubernetes: image of learners and guardians");
+  command->add_option("--namespace-prefix", engine.namespace_prefix, "kubernetes: a team's namespace is PREFIX TEAM")
+      ->capture_default_str();
+  command->add_option("--host-directory", options->host_directories,
+                      "kubernetes: mounted in pods, read-only, under the same path");
+  command->add_option("--patience", options->patience, "Seconds until the engine's system counts as out of reach")
+      ->check(CLI::Range(1, 600))
+      ->capture_default_str();
+  command->footer(kExamples);
+  command->callback([options, &action] { action = [options] { return serve(*options); }; });
+}
+
+}  // namespace tesser::cli

@@ -1,0 +1,214 @@
+#include "platform/server/api.h"
+
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/json_members.h"
+#include "platform/server/job_json.h"
+
+namespace tesser::platform {
+namespace {
+
+std::vector<std::string> pieces_of(std::string_view path) {
+  std::vector<std::string> pieces;
+  while (!path.empty()) {
+    const std::size_t end = path.find('/', 1);
+    pieces.emplace_back(path.substr(1, end == std::string_view::npos ? end : end - 1));
+    path = end == std::string_view::npos ? "" : path.substr(end);
+  }
+  return pieces;
+}
+
+}  // namespace
+
+const std::vector<Api::Route>& Api::routes() {
+  using enum Access;
+  static const std::vector<Route> kRoutes = {
+      {"POST", "/v1/jobs", kPeople, &Api::submit},
+      {"GET", "/v1/jobs", kPeople, &Api::list},
+      {"GET", "/v1/jobs/{}", kPeople, &Api::show},
+      {"PATCH", "/v1/jobs/{}", kPeople, &Api::want},
+      {"DELETE", "/v1/jobs/{}", kPeople, &Api::remove},
+      {"GET", "/v1/jobs/{}/history", kPeople, &Api::history},
+      {"GET", "/v1/jobs/{}/logs", kPeople, &Api::logs},
+      {"GET", "/v1/jobs/{}/metrics", kPeople, &Api::metrics},
+      {"GET", "/v1/jobs/{}/definition", kPeople, &Api::definition},
+      {"GET", "/v1/jobs/{}/results", kPeople, &Api::results},
+      {"GET", "/v1/jobs/{}/checkpoints", kPeople, &Api::checkpoints},
+      {"GET", "/v1/nodes", kPeople, &Api::nodes},
+      {"GET", "/v1/quota", kPeople, &Api::quota},
+      {"GET", "/metrics", kPeople, &Api::figures},
+      {"GET", "/v1/health", kEverybody, &Api::health},
+      {"GET", "/v1/openapi.json", kEverybody, &Api::openapi},
+      {"POST", "/v1/guardian/{}/lease", kGuardian, &Api::take_lease},
+      {"POST", "/v1/guardian/{}/renew", kGuardian, &Api::renew},
+      {"POST", "/v1/guardian/{}/state", kGuardian, &Api::report},
+  };
+  return kRoutes;
+}
+
+const Api::Route* Api::route_of(const Request& request, std::vector<std::string>& values, std::string& allowed) const {
+  const auto given = pieces_of(request.path);
+  for (const Route& route : routes()) {
+    const auto pieces = pieces_of(route.path);
+    if (pieces.size() != given.size()) {
+      continue;
+    }
+    std::vector<std::string> found;
+    bool fits = true;
+    for (std::size_t i = 0; i < pieces.size() && fits; ++i) {
+      if (pieces[i] == "{}") {
+        found.push_back(given[i]);
+        fits = !given[i].empty();
+      } else {
+        fits = pieces[i] == given[i];
+      }
+    }
+    if (fits && route.method == request.method) {
+      values = std::move(found);
+      return &route;
+    }
+    if (fits) {
+      allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+    }
+  }
+  return nullptr;
+}
+
+Result<std::optional<Token>> Api::token_of(const Request& request) const {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string* given = request.header("Authorization");
+  if (given == nullptr || !given->starts_with(kBearer)) {
+    return std::optional<Token>();
+  }
+  return store_.token(std::string_view(*given).substr(kBearer.size()));
+}
+
+control::HttpAdmission Api::admit(const Request& request) const {
+  control::HttpAdmission admission;
+  admission.most_body_bytes = options_.most_body_bytes;
+  std::vector<std::string> values;
+  std::string allowed;
+  const Route* route = route_of(request, values, allowed);
+  if (route == nullptr) {
+    if (allowed.empty()) {
+      admission.refusal =
+          error(404, "U_NOT_FOUND", fmt::format("there is no {}; /v1/openapi.json says what there is", request.path));
+    } else {
+      admission.refusal =
+          error(405, "U_METHOD", fmt::format("{} takes {}, not {}", request.path, allowed, request.method));
+      admission.refusal->headers.emplace_back("Allow", allowed);
+    }
+    return admission;
+  }
+  if (route->access == Access::kEverybody) {
+    return admission;
+  }
+  const auto token = token_of(request);
+  if (!token) {
+    admission.refusal = error(token.error());
+  } else if (!*token) {
+    admission.refusal = error(401, "U_TOKEN",
+                              "this request carries no token that the server knows (Authorization: "
+                              "Bearer TOKEN); `tesser login` keeps one for you");
+    admission.refusal->headers.emplace_back("WWW-Authenticate", "Bearer");
+  } else if (route->access == Access::kGuardian ? (*token)->role != Role::kGuardian || (*token)->job != values.front()
+                                                : (*token)->role == Role::kGuardian) {
+    admission.refusal = error(403, "U_TOKEN", "this token is not for that");
+  } else if (route->handle == &Api::submit) {
+    admission.most_body_bytes = options_.most_upload_bytes;
+    admission.parts_directory = options_.data / "incoming";
+  }
+  return admission;
+}
+
+control::HttpResponse Api::answer(const Request& request) {
+  std::vector<std::string> values;
+  std::string allowed;
+  const Route* route = route_of(request, values, allowed);
+  if (route == nullptr) {
+    return error(404, "U_NOT_FOUND", "there is nothing here");
+  }
+  Token token;
+  if (route->access != Access::kEverybody) {
+    const auto found = token_of(request);
+    if (!found || !*found) {  // it has gone since it was admitted
+      return found ? error(401, "U_TOKEN", "the server does not know this token any more") : error(found.error());
+    }
+    token = **found;
+  }
+  return (this->*route->handle)(Call{request, std::move(values), std::move(token)});
+}
+
+control::HttpResponse Api::error(int status, const std::string& code, const std::string& message) {
+  Response response;
+  response.status = status;
+  response.body =
+      JsonMembers().add_text("error", JsonMembers().add("code", code).add("message", message).object()).object();
+  return response;
+}
+
+control::HttpResponse Api::error(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kNotFound:
+      return Api::error(404, "U_NOT_FOUND", error.message);
+    case ErrorCode::kInvalidInput:
+      return Api::error(409, "U_STATE", error.message);
+    case ErrorCode::kFailed:
+      break;
+  }
+  return Api::error(503, "S_STORE", error.message);
+}
+
+tl::expected<JobRecord, control::HttpResponse> Api::job_of(const Call& call) const {
+  auto job = store_.job(call.id());
+  if (!job) {
+    return tl::unexpected(error(job.error()));
+  }
+  if (call.token.role == Role::kUser && call.token.team != job->team) {  // as if there were none
+    return tl::unexpected(
+        error(404, "U_NOT_FOUND", fmt::format("there is no job '{}'; `tesser list` shows those there are", call.id())));
+  }
+  return std::move(*job);
+}
+
+tl::expected<Json, control::HttpResponse> Api::body_of(const Call& call,
+                                                       const std::vector<std::string_view>& members) const {
+  auto json = parse_json(call.request.body, {16, 10'000});
+  if (!json) {
+    return tl::unexpected(error(400, "U_REQUEST", fmt::format("the body is no JSON: {}", json.error().message)));
+  }
+  if (json->object() == nullptr) {
+    return tl::unexpected(error(400, "U_REQUEST", "the body is a JSON object"));
+  }
+  for (const auto& [key, value] : *json->object()) {
+    if (std::find(members.begin(), members.end(), key) == members.end()) {
+      return tl::unexpected(error(400, "U_REQUEST", fmt::format("the body has an unknown member '{}'", key)));
+    }
+  }
+  return std::move(*json);
+}
+
+std::optional<std::int64_t> number_of(const control::HttpRequest& request, std::string_view name, std::int64_t least,
+                                      std::int64_t most, std::string& wrong) {
+  const std::string* text = request.argument(name);
+  if (text == nullptr) {
+    return std::nullopt;
+  }
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  if (error != std::errc() || end != text->data() + text->size() || number < least || number > most) {
+    wrong = fmt::format("'{}' is a whole number from {} to {}", name, least, most);
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::string Api::describe(const JobRecord& job, bool looks_closer) const {
+  const Volume volume = volume_of(job.id);
+  return job_json(job, dispatcher_.waiting(job.id), looks_closer ? &volume : nullptr);
+}
+
+}  // namespace tesser::platform

@@ -1,0 +1,109 @@
+// The server's answers (docs/platform.md, HTTP; openapi.json). Internal to this folder.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "control/http_server.h"
+#include "platform/job/volume.h"
+#include "platform/server/archive.h"
+#include "platform/server/dispatcher.h"
+#include "platform/server/job_bells.h"
+#include "platform/store/store.h"
+
+namespace tesser::platform {
+
+struct ApiOptions {
+  std::filesystem::path data;
+  std::string version;
+  std::string engine;                                    // its name
+  std::size_t most_upload_bytes = std::size_t{1} << 30;  // of a submission
+  std::size_t most_body_bytes = std::size_t{1} << 20;    // of every other request
+  UnpackLimits code;
+};
+
+// Any thread.
+class Api {
+ public:
+  Api(ApiOptions options, Store& store, Dispatcher& dispatcher, JobBells& bells)
+      : options_(std::move(options)), store_(store), dispatcher_(dispatcher), bells_(bells) {}
+
+  control::HttpAdmission admit(const control::HttpRequest& request) const;
+  control::HttpResponse answer(const control::HttpRequest& request);
+  static control::HttpResponse error(int status, const std::string& code, const std::string& message);
+
+ private:
+  using Request = control::HttpRequest;
+  using Response = control::HttpResponse;
+
+  struct Route;
+  struct Call;
+  static const std::vector<Route>& routes();
+  const Route* route_of(const Request& request, std::vector<std::string>& values, std::string& allowed) const;
+  Result<std::optional<Token>> token_of(const Request& request) const;
+  Volume volume_of(const std::string& job) const { return Volume(options_.data / "jobs" / job); }
+  // The job, if who asks may see it; else the answer.
+  tl::expected<JobRecord, Response> job_of(const Call& call) const;
+  tl::expected<Json, Response> body_of(const Call& call, const std::vector<std::string_view>& members) const;
+  std::string describe(const JobRecord& job, bool looks_closer) const;
+  // Of the store.
+  static Response error(const Error& error);
+
+  Response submit(const Call& call);
+  Response list(const Call& call);
+  Response show(const Call& call);
+  Response want(const Call& call);
+  Response remove(const Call& call);
+  Response history(const Call& call);
+  Response logs(const Call& call);
+  Response metrics(const Call& call);
+  Response definition(const Call& call);
+  Response results(const Call& call);
+  Response checkpoints(const Call& call);
+  Response download(const Call& call, const std::filesystem::path& directory, const std::string& what);
+  Response nodes(const Call& call);
+  Response quota(const Call& call);
+  Response health(const Call& call);
+  Response openapi(const Call& call);
+  Response figures(const Call& call);
+  Response take_lease(const Call& call);
+  Response renew(const Call& call);
+  Response report(const Call& call);
+
+  const ApiOptions options_;
+  Store& store_;
+  Dispatcher& dispatcher_;
+  JobBells& bells_;
+};
+
+// A request on its way to its handler.
+struct Api::Call {
+  const Request& request;
+  std::vector<std::string> values;  // of the route's places
+  Token token;                      // empty where none is needed
+  const std::string& id() const { return values.front(); }
+};
+
+enum class Access : std::uint8_t { kEverybody, kPeople, kGuardian };
+
+struct Api::Route {
+  std::string_view method;
+  std::string_view path;  // "{}" stands for a value
+  Access access;
+  Response (Api::*handle)(const Call& call);
+};
+
+// A number of the query; nothing when there is none or it is out of range, then with `wrong` set.
+std::optional<std::int64_t> number_of(const control::HttpRequest& request, std::string_view name, std::int64_t least,
+                                      std::int64_t most, std::string& wrong);
+
+// The OpenAPI description, as it is in openapi.json.
+std::string_view openapi_text();
+
+}  // namespace tesser::platform

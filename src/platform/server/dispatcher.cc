@@ -1,0 +1,425 @@
+#include "platform/server/dispatcher.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "platform/engine/guardian_host.h"
+#include "platform/job/placement.h"
+#include "platform/server/times.h"
+
+namespace tesser::platform {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kBetweenLooks{250};
+constexpr milliseconds kShortestPause{2};
+constexpr milliseconds kFirstPause{100};
+constexpr milliseconds kLongestPause{10'000};
+constexpr int kMostFailures = 12;           // of guardians one after the other, which takes a minute
+constexpr seconds kGoodLife{30};            // a guardian that lived so long has not failed at its start
+constexpr seconds kTimeToEnd{60};           // of a guardian whose job needs none any more
+constexpr milliseconds kLateness{1000};     // on top of the lease's time
+constexpr seconds kTimeToStartAtHost{120};  // until a guardian at the engine's system has to be heard first
+
+}  // namespace
+
+Dispatcher::Dispatcher(DispatcherOptions options, Store& store, JobBells& bells, std::unique_ptr<Engine> engine)
+    : options_(std::move(options)),
+      store_(store),
+      bells_(bells),
+      has_host_(engine->guardian_host() != nullptr),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  engine_ = std::make_unique<EngineWorker>(std::move(engine), [this] { look(); });
+  thread_ = std::thread([this] { run(); });
+}
+
+Dispatcher::~Dispatcher() {
+  stops_ = true;
+  look();
+  thread_.join();
+  engine_.reset();
+  ::close(wake_);
+}
+
+void Dispatcher::look() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof(one));
+}
+
+void Dispatcher::hear(const std::string& job) {
+  const std::lock_guard lock(mutex_);
+  heard_[job] = Clock::now();
+}
+
+Dispatcher::Clock::time_point Dispatcher::heard(const std::string& job) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = heard_.find(job);
+  return found == heard_.end() ? Clock::time_point{} : found->second;
+}
+
+std::optional<WaitingPlaceInQueue> Dispatcher::waiting(const std::string& job) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = waiting_.find(job);
+  return found == waiting_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Dispatcher::run() {
+  if (!has_host_) {
+    for (auto& [job, process] : GuardianProcess::find(options_.data / "jobs")) {
+      Watched& watched = watched_[job];
+      if (watched.process) {  // it has the journal and this one waits for it in vain
+        continue;
+      }
+      options_.log(fmt::format("job {}: its guardian lives on as process {}", job, process.pid()));
+      watched.process = std::move(process);
+      watched.started = Clock::now();
+    }
+  }
+  while (!stops_) {
+    step();
+    std::vector<pollfd> entries{{wake_, POLLIN, 0}};
+    for (const auto& [job, watched] : watched_) {
+      if (watched.process) {
+        entries.push_back({watched.process->descriptor(), POLLIN, 0});
+      }
+    }
+    guardian_count_ = static_cast<std::int64_t>(entries.size()) - 1;
+    ::poll(entries.data(), entries.size(), static_cast<int>(kBetweenLooks.count()));
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const auto taken = ::read(wake_, &rings, sizeof(rings));
+    if (!stops_ && rings > 1) {
+      std::this_thread::sleep_for(kShortestPause);  // many changes at once are one look
+    }
+  }
+}
+
+void Dispatcher::step() {
+  std::vector<std::function<void()>> done;
+  {
+    const std::lock_guard lock(mutex_);
+    done.swap(done_);
+  }
+  for (const auto& each : done) {
+    each();
+  }
+  for (int round = 0; round < 2; ++round) {
+    const auto live = store_.live_jobs();
+    if (!live) {
+      if (store_error_ != live.error().message) {
+        store_error_ = live.error().message;
+        options_.log(store_error_);
+      }
+      return;
+    }
+    store_error_.clear();
+    std::map<std::string, const JobRecord*> by_id;
+    for (const JobRecord& job : *live) {
+      by_id.emplace(job.id, &job);
+      see_to(job);
+    }
+    forget_ended(by_id);
+    if (!place(*live)) {
+      return;
+    }
+  }
+}
+
+void Dispatcher::see_to(const JobRecord& job) {
+  Watched& watched = watched_[job.id];
+  if (watched.engine_is_at_work) {
+    return;
+  }
+  if (holds_places(job.state)) {
+    has_host_ ? see_to_hosted_guardian(job, watched) : see_to_guardian(job, watched);
+  } else if (job.wanted == Wanted::kDelete) {
+    if (watched.process && watched.process->has_ended()) {
+      [[maybe_unused]] const std::string how = watched.process->outcome();
+      watched.process.reset();
+    }
+    if (!watched.process) {
+      remove(job, watched);
+    }
+  } else if (job.wanted == Wanted::kHalt && waits_for_places(job.state)) {
+    change(job, JobState::kHalted, "", "halted by its owner");
+  }
+}
+
+void Dispatcher::see_to_guardian(const JobRecord& job, Watched& watched) {
+  const auto now = Clock::now();
+  if (watched.process && watched.process->has_ended()) {
+    const std::string how = watched.process->outcome();
+    watched.process.reset();
+    note_failure(job, watched, watched.is_killed ? "did not answer and was killed" : how);
+  }
+  if (watched.process) {
+    if (!watched.is_killed && now - std::max(watched.started, heard(job.id)) > options_.lease_time + kLateness) {
+      options_.log(
+          fmt::format("job {}: its guardian, process {}, does not renew its lease", job.id, watched.process->pid()));
+      watched.process->kill();
+      watched.is_killed = true;
+    }
+    return;
+  }
+  if (watched.failures > kMostFailures) {
+    give_up(job, watched);
+  } else if (now >= watched.next_start) {
+    start_guardian(job, watched);
+  }
+}
+
+void Dispatcher::note_failure(const JobRecord& job, Watched& watched, const std::string& how) {
+  const auto now = Clock::now();
+  watched.failures = now - watched.started > kGoodLife ? 1 : watched.failures + 1;
+  const auto pause = watched.failures == 1
+                         ? milliseconds(0)
+                         : std::min(kLongestPause, kFirstPause * (1 << std::min(watched.failures - 2, 7)));
+  watched.next_start = now + pause;
+  options_.log(fmt::format("job {}: its guardian {}; another one in {} ms", job.id, how, pause.count()));
+}
+
+std::vector<std::string> Dispatcher::guardian_command(const std::string& job) const {
+  return {options_.tesser.string(),
+          "guardian",
+          "--volume",
+          volume_of(job).string(),
+          "--server",
+          options_.url,
+          "--engine-settings",
+          options_.engine_settings.string()};
+}
+
+void Dispatcher::start_guardian(const JobRecord& job, Watched& watched) {
+  auto process = GuardianProcess::start(guardian_command(job.id), volume_of(job.id));
+  watched.started = Clock::now();
+  watched.is_killed = false;
+  if (!process) {
+    note_failure(job, watched, fmt::format("cannot be started: {}", process.error().message));
+    return;
+  }
+  ++guardian_starts_;
+  watched.process = std::move(*process);
+}
+
+void Dispatcher::see_to_hosted_guardian(const JobRecord& job, Watched& watched) {
+  const auto now = Clock::now();
+  if (watched.failures > kMostFailures) {
+    give_up(job, watched);
+    return;
+  }
+  if (now < watched.next_start) {
+    return;
+  }
+  const bool has_spoken = heard(job.id) > watched.started;
+  const auto patience =
+      has_spoken ? options_.lease_time * 2 : std::chrono::duration_cast<milliseconds>(kTimeToStartAtHost);
+  if (watched.is_at_host && now - std::max(watched.started, heard(job.id)) <= patience) {
+    return;
+  }
+  const bool restarts = watched.is_at_host;
+  ask_engine(job.id, [this, job, restarts](Engine& engine) {
+    GuardianStart start;
+    start.job = job.id;
+    start.team = job.team;
+    start.command = guardian_command(job.id);
+    start.volume = volume_of(job.id);
+    start.files = {options_.engine_settings};
+    const auto outcome = restarts ? engine.guardian_host()->restart_guardian(job.id, job.team)
+                                  : engine.guardian_host()->start_guardian(start);
+    return [this, job, restarts, outcome] {
+      Watched& watched = watched_[job.id];
+      watched.is_at_host = watched.is_at_host || outcome.has_value();
+      watched.started = Clock::now();
+      ++guardian_starts_;
+      if (restarts || !outcome) {
+        note_failure(job, watched, outcome ? "did not answer" : outcome.error().message);
+      }
+    };
+  });
+}
+
+void Dispatcher::give_up(const JobRecord& job, Watched& watched) {
+  ask_engine(job.id, [this, job](Engine& engine) {
+    Result<void> removed;
+    if (GuardianHost* host = engine.guardian_host()) {
+      removed = host->remove_guardian(job.id, job.team);
+    }
+    if (removed) {
+      removed = engine.remove(job.id, job.team, std::nullopt);
+    }
+    return [this, job, removed] {
+      Watched& watched = watched_[job.id];
+      if (!removed) {
+        options_.log(fmt::format("job {}: {}", job.id, removed.error().message));
+        watched.failures = kMostFailures;  // again later
+        note_failure(job, watched, "leaves learners that cannot be removed");
+        watched.failures = kMostFailures + 1;
+        return;
+      }
+      watched = {};
+      change(job, JobState::kFailed, "S_GUARDIAN",
+             fmt::format("its guardian ended {} times one after the other; {} says why", kMostFailures + 1,
+                         (volume_of(job.id) / "guardian" / "log").string()));
+    };
+  });
+}
+
+void Dispatcher::remove(const JobRecord& job, Watched& watched) {
+  if (Clock::now() < watched.next_start) {
+    return;
+  }
+  const bool has_run = job.epoch > 0;
+  const fs::path volume = volume_of(job.id);
+  const fs::path trash = options_.data / "trash" / job.id;
+  ask_engine(job.id, [this, job, has_run, volume, trash](Engine& engine) {
+    Result<void> removed;
+    if (GuardianHost* host = engine.guardian_host(); host != nullptr && has_run) {
+      removed = host->remove_guardian(job.id, job.team);
+    }
+    if (removed && has_run) {
+      removed = engine.remove(job.id, job.team, std::nullopt);
+    }
+    if (removed) {
+      std::error_code error;
+      fs::rename(volume, trash, error);  // it may be there already
+      removed = store_.remove(job.id);
+      fs::remove_all(trash, error);  // or at the next start
+    }
+    return [this, job, removed] {
+      if (!removed) {
+        options_.log(fmt::format("job {} cannot be deleted yet: {}", job.id, removed.error().message));
+        watched_[job.id].next_start = Clock::now() + seconds(2);
+        return;
+      }
+      watched_.erase(job.id);
+      bells_.ring(job.id);
+    };
+  });
+}
+
+void Dispatcher::ask_engine(const std::string& job, std::function<std::function<void()>(Engine&)> act) {
+  watched_[job].engine_is_at_work = true;
+  engine_->add([this, job, act = std::move(act)](Engine& engine) {
+    auto then = act(engine);
+    {
+      const std::lock_guard lock(mutex_);
+      done_.push_back([this, job, then = std::move(then)] {
+        watched_[job].engine_is_at_work = false;
+        then();
+      });
+    }
+    look();
+  });
+}
+
+void Dispatcher::forget_ended(const std::map<std::string, const JobRecord*>& live) {
+  for (auto entry = watched_.begin(); entry != watched_.end();) {
+    const auto found = live.find(entry->first);
+    if (may_forget(entry->first, entry->second, found == live.end() ? nullptr : found->second)) {
+      const std::lock_guard lock(mutex_);
+      heard_.erase(entry->first);
+      entry = watched_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+}
+
+bool Dispatcher::may_forget(const std::string& id, Watched& watched, const JobRecord* live) {
+  if (watched.engine_is_at_work || (live != nullptr && holds_places(live->state))) {
+    return false;
+  }
+  if (watched.process && watched.process->has_ended()) {
+    [[maybe_unused]] const std::string how = watched.process->outcome();
+    watched.process.reset();
+  }
+  if (watched.process) {
+    if (!watched.is_killed && Clock::now() - std::max(watched.started, heard(id)) > kTimeToEnd) {
+      options_.log(fmt::format("job {}: its guardian, process {}, does not end", id, watched.process->pid()));
+      watched.process->kill();
+      watched.is_killed = true;
+    }
+    return false;
+  }
+  if (watched.is_at_host) {  // the next one begins anew
+    watched.is_at_host = false;
+    if (const auto job = store_.job(id)) {
+      engine_->add([id, team = job->team](Engine& engine) {
+        [[maybe_unused]] const auto removed = engine.guardian_host()->remove_guardian(id, team);
+      });
+    }
+  }
+  return live == nullptr || live->wanted != Wanted::kDelete;
+}
+
+bool Dispatcher::place(const std::vector<JobRecord>& live) {
+  const EngineView view = engine_->view();
+  ClusterSnapshot snapshot;
+  snapshot.nodes = view.nodes;
+  std::map<std::string, WaitingPlaceInQueue> waiting;
+  bool has_placed = false;
+  for (const JobRecord& job : live) {
+    if (holds_places(job.state)) {
+      snapshot.held.push_back({job.id, job.team, job.priority, job.placement, job.each});
+    } else if (waits_for_places(job.state) && job.wanted == Wanted::kRun) {
+      snapshot.waiting.push_back({job.id, job.team, job.priority,
+                                  job.state == JobState::kResumed ? job.queued : job.submitted, job.learners,
+                                  job.each});
+    }
+  }
+  std::vector<PlacementDecision> decisions;
+  if (!view.has_answered || !view.error.empty()) {
+    for (const WaitingJob& job : snapshot.waiting) {
+      decisions.push_back({job.id,
+                           {},
+                           view.error.empty() ? "waits for the engine's first answer" : view.error,
+                           static_cast<int>(decisions.size()) + 1});
+    }
+  } else if (options_.system_places) {
+    for (const WaitingJob& job : snapshot.waiting) {
+      decisions.push_back({job.id, Placement(static_cast<std::size_t>(job.learners)), "", 0});
+    }
+  } else {
+    decisions = place_first_come_first_served(snapshot);
+  }
+  for (const PlacementDecision& decision : decisions) {
+    // A guardian that has just given its places back may still be at its end.
+    const auto found = watched_.find(decision.job);
+    const bool is_ending = found != watched_.end() && (found->second.process || found->second.engine_is_at_work);
+    if (decision.nodes.empty() || is_ending) {
+      waiting[decision.job] = {is_ending ? "waits for its guardian to end" : decision.reason,
+                               std::max(decision.place_in_queue, 1)};
+      continue;
+    }
+    const auto placed = store_.place(decision.job, decision.nodes, now_microseconds());
+    if (!placed) {
+      waiting[decision.job] = {placed.error().message, 1};
+      continue;
+    }
+    has_placed = true;
+    bells_.ring(decision.job);
+  }
+  const std::lock_guard lock(mutex_);
+  waiting_ = std::move(waiting);
+  return has_placed;
+}
+
+void Dispatcher::change(const JobRecord& job, JobState state, const std::string& code, const std::string& reason) {
+  const auto changed = store_.change(job.id, {state, code, reason, 0, 0, now_microseconds()});
+  if (!changed) {
+    options_.log(fmt::format("job {}: {}", job.id, changed.error().message));
+    return;
+  }
+  bells_.ring(job.id);
+}
+
+}  // namespace tesser::platform

@@ -1,0 +1,112 @@
+// Takes every job from where it stands to where it is wanted: gives places, starts guardians and looks after them,
+// halts and deletes jobs that have none. It remembers nothing that the store and the process table do not know, so that
+// a server that starts anew goes on where the last one ended. Internal to this folder.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "platform/engine/engine.h"
+#include "platform/server/engine_worker.h"
+#include "platform/server/guardian_process.h"
+#include "platform/server/job_bells.h"
+#include "platform/store/store.h"
+
+namespace tesser::platform {
+
+struct DispatcherOptions {
+  std::filesystem::path data;  // jobs/ and trash/ are here
+  std::string url;             // of the server, for guardians
+  std::filesystem::path engine_settings;
+  bool system_places = false;    // the engine's system chooses the nodes
+  std::filesystem::path tesser;  // the program
+  std::chrono::milliseconds lease_time{5000};
+  std::function<void(const std::string&)> log;
+};
+
+// Why a job waits, and where in the queue.
+struct WaitingPlaceInQueue {
+  std::string reason;
+  int place = 0;
+};
+
+// Any thread, but for what is private.
+class Dispatcher {
+ public:
+  Dispatcher(DispatcherOptions options, Store& store, JobBells& bells, std::unique_ptr<Engine> engine);
+  ~Dispatcher();  // guardians live on
+
+  // Something about a job may be another.
+  void look();
+  // The job's guardian has been heard.
+  void hear(const std::string& job);
+
+  EngineView engine() const { return engine_->view(); }
+  std::optional<WaitingPlaceInQueue> waiting(const std::string& job) const;
+  std::int64_t guardians() const { return guardian_count_; }
+  std::int64_t guardian_starts() const { return guardian_starts_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // What this process knows of a job beside the store.
+  struct Watched {
+    std::optional<GuardianProcess> process;
+    Clock::time_point started{};
+    int failures = 0;  // of its guardians, one after the other
+    Clock::time_point next_start{};
+    bool is_at_host = false;         // the engine's system has been asked for its guardian
+    bool engine_is_at_work = false;  // on a task for this job
+    bool is_killed = false;
+  };
+
+  void run();
+  void step();
+  void see_to(const JobRecord& job);
+  void see_to_guardian(const JobRecord& job, Watched& watched);
+  void see_to_hosted_guardian(const JobRecord& job, Watched& watched);
+  void start_guardian(const JobRecord& job, Watched& watched);
+  void note_failure(const JobRecord& job, Watched& watched, const std::string& how);
+  void give_up(const JobRecord& job, Watched& watched);
+  void remove(const JobRecord& job, Watched& watched);
+  bool may_forget(const std::string& id, Watched& watched, const JobRecord* live);
+  void forget_ended(const std::map<std::string, const JobRecord*>& live);
+  bool place(const std::vector<JobRecord>& live);
+  void change(const JobRecord& job, JobState state, const std::string& code, const std::string& reason);
+  // On the engine's thread; what it returns is run on this object's.
+  void ask_engine(const std::string& job, std::function<std::function<void()>(Engine&)> act);
+  std::vector<std::string> guardian_command(const std::string& job) const;
+  std::filesystem::path volume_of(const std::string& job) const { return options_.data / "jobs" / job; }
+  Clock::time_point heard(const std::string& job) const;
+
+  const DispatcherOptions options_;
+  Store& store_;
+  JobBells& bells_;
+  const bool has_host_;
+  const int wake_;  // an eventfd
+  std::atomic<bool> stops_{false};
+  std::map<std::string, Watched> watched_;  // of run()'s thread
+  std::string store_error_;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Clock::time_point> heard_;
+  std::map<std::string, WaitingPlaceInQueue> waiting_;
+  std::vector<std::function<void()>> done_;
+  std::atomic<std::int64_t> guardian_count_{0};
+  std::atomic<std::int64_t> guardian_starts_{0};
+
+  std::unique_ptr<EngineWorker> engine_;
+  std::thread thread_;
+};
+
+}  // namespace tesser::platform

@@ -1,0 +1,97 @@
+#include "platform/server/job_json.h"
+
+#include <unistd.h>
+
+#include "base/json_members.h"
+#include "platform/learner/markers.h"
+#include "platform/learner/metrics_reader.h"
+#include "platform/server/times.h"
+
+namespace tesser::platform {
+namespace {
+
+std::string time_or_null(std::int64_t time) { return time == 0 ? "null" : json_string(time_text(time)); }
+
+std::string learners_json(const JobRecord& job, const Volume* volume) {
+  std::string list = "[";
+  for (int rank = 0; rank < static_cast<int>(job.placement.size()); ++rank) {
+    std::string node = job.placement[static_cast<std::size_t>(rank)];
+    std::string state = "waiting";
+    if (volume != nullptr && job.attempt > 0) {
+      if (::access(volume->learner_exit(job.attempt, rank).c_str(), F_OK) == 0) {
+        state = "ended";
+      } else if (const auto up = read_learner_up(volume->learner_up(job.attempt, rank))) {
+        state = "running";
+        node = node.empty() ? up->node : node;
+      }
+    }
+    list += (rank > 0 ? "," : "") + JsonMembers().add("rank", rank).add("node", node).add("state", state).object();
+  }
+  return list + "]";
+}
+
+std::string progress_json(const Volume* volume) {
+  const auto progress = volume != nullptr ? read_progress(*volume) : Result<Progress>(not_found(""));
+  if (!progress) {
+    return "null";
+  }
+  return JsonMembers()
+      .add("step", progress->step)
+      .add_text("steps", progress->steps ? std::to_string(*progress->steps) : "null")
+      .add_text("seconds_left", progress->seconds_left ? json_number_text(*progress->seconds_left) : "null")
+      .object();
+}
+
+}  // namespace
+
+std::string resources_json(const Resources& resources) {
+  JsonMembers accelerators;
+  for (const auto& [type, count] : resources.accelerators) {
+    accelerators.add(type, count);
+  }
+  return JsonMembers()
+      .add("millicpus", resources.millicpus)
+      .add("memory_bytes", resources.memory_bytes)
+      .add_text("accelerators", accelerators.object())
+      .object();
+}
+
+std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume* volume) {
+  const bool waits = waits_for_places(job.state);
+  return JsonMembers()
+      .add("id", job.id)
+      .add("name", job.name)
+      .add("description", job.description)
+      .add("team", job.team)
+      .add("user", job.user)
+      .add("state", std::string(name_of(job.state)))
+      .add("code", job.code)
+      .add("reason", waits && waiting && !waiting->reason.empty() ? waiting->reason : job.reason)
+      .add("wanted", std::string(name_of(job.wanted)))
+      .add("priority", job.priority)
+      .add("place_in_queue", waits && waiting ? waiting->place : 0)
+      .add("attempt", job.attempt)
+      .add("restarts", job.restarts)
+      .add("restarts_most", job.restarts_most)
+      .add_text("submitted", time_or_null(job.submitted))
+      .add_text("started", time_or_null(job.started))
+      .add_text("ended", time_or_null(job.ended))
+      .add_text("changed", time_or_null(job.changed))
+      .add_text("each", resources_json(job.each))
+      .add("learners_wanted", job.learners)
+      .add_text("learners", learners_json(job, volume))
+      .add_text("progress", progress_json(volume))
+      .object();
+}
+
+std::string change_json(const StateChange& change) {
+  return JsonMembers()
+      .add("time", time_text(change.time))
+      .add("state", std::string(name_of(change.state)))
+      .add("code", change.code)
+      .add("reason", change.reason)
+      .add("attempt", change.attempt)
+      .object();
+}
+
+}  // namespace tesser::platform

@@ -1,0 +1,228 @@
+#include "platform/server/server.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "control/http_server.h"
+#include "platform/server/api.h"
+#include "platform/server/dispatcher.h"
+#include "platform/server/job_bells.h"
+#include "platform/server/submission.h"
+#include "platform/server/times.h"
+#include "platform/store/store.h"
+
+namespace tesser::platform {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kWorkingThreads = 16;
+constexpr int kWaitingThreads = 2'048;  // guardians that wait for news, and people who follow logs
+constexpr int kConnections = 16'384;
+constexpr std::size_t kSlowestBytesPerSecond = 64 << 10;
+
+Result<void> make_directory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  return error ? tl::unexpected(file_error(path, "create", error.value())) : Result<void>();
+}
+
+// The lock of the data directory, as long as this lives.
+class DataLock {
+ public:
+  DataLock() = default;
+  DataLock(const DataLock&) = delete;
+  DataLock& operator=(const DataLock&) = delete;
+  ~DataLock() {
+    if (file_ >= 0) {
+      ::close(file_);
+    }
+  }
+
+  Result<void> take(const fs::path& data) {
+    const fs::path path = data / "lock";
+    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file_ < 0) {
+      return tl::unexpected(file_error(path, "open", errno));
+    }
+    if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      return errno == EWOULDBLOCK
+                 ? Result<void>(invalid_input(fmt::format(
+                       "{}: another tesser server has this directory; end it, or give another --data", data.string())))
+                 : Result<void>(tl::unexpected(file_error(path, "lock", errno)));
+    }
+    return {};
+  }
+
+ private:
+  int file_ = -1;
+};
+
+Result<void> write_private(const fs::path& path, std::string_view text) {
+  const mode_t before = ::umask(0077);
+  const auto written = write_file_atomically(path, text);
+  ::umask(before);
+  return written;
+}
+
+class PlatformServer final : public Server {
+ public:
+  explicit PlatformServer(ServerOptions options) : options_(std::move(options)) {}
+  ~PlatformServer() override {
+    bells_.end();  // nobody waits any more
+    http_.reset();
+    dispatcher_.reset();
+  }
+
+  Result<void> start() {
+    TESSER_RETURN_IF_ERROR(prepare_data());
+    TESSER_ASSIGN_OR_RETURN(store_, Store::open(options_.data / "store.sqlite"));
+    TESSER_RETURN_IF_ERROR(prepare_token());
+    TESSER_RETURN_IF_ERROR(remove_strays());
+    if (options_.engine.state_directory.empty()) {
+      options_.engine.state_directory = options_.data / "engine";
+    }
+    TESSER_RETURN_IF_ERROR(make_directory(options_.engine.state_directory));
+    const fs::path settings = options_.data / "engine.json";
+    TESSER_RETURN_IF_ERROR(write_private(settings, to_json(options_.engine)));
+    TESSER_ASSIGN_OR_RETURN(auto engine, make_engine(options_.engine));
+    const std::string engine_name = engine->name();
+    TESSER_RETURN_IF_ERROR(listen());
+    DispatcherOptions dispatcher;
+    dispatcher.data = options_.data;
+    dispatcher.url = url_;
+    dispatcher.engine_settings = settings;
+    dispatcher.system_places = options_.engine.system_places;
+    dispatcher.tesser = options_.tesser;
+    dispatcher.lease_time = options_.lease_time;
+    dispatcher.log = options_.log;
+    dispatcher_ = std::make_unique<Dispatcher>(std::move(dispatcher), *store_, bells_, std::move(engine));
+    ApiOptions api;
+    api.data = options_.data;
+    api.version = options_.version;
+    api.engine = engine_name;
+    made_api_ = std::make_unique<Api>(std::move(api), *store_, *dispatcher_, bells_);
+    api_ = made_api_.get();
+    return {};
+  }
+
+  std::string url() const override { return url_; }
+  fs::path admin_token_file() const override { return options_.data / "admin.token"; }
+
+ private:
+  Result<void> prepare_data() {
+    const mode_t before = ::umask(0022);
+    std::error_code error;
+    Result<void> made = make_directory(options_.data);
+    if (made) {
+      options_.data = fs::canonical(options_.data, error);
+      made = lock_.take(options_.data);
+    }
+    if (made) {  // what a server left that died while it took a job in, or removed one
+      fs::remove_all(options_.data / "incoming", error);
+      fs::remove_all(options_.data / "trash", error);
+    }
+    for (const char* name : {"jobs", "incoming", "trash"}) {
+      if (made) {
+        made = make_directory(options_.data / name);
+      }
+    }
+    ::umask(before);
+    return made;
+  }
+
+  // The token of the one who runs this server: made at the first start, or when its file was removed.
+  Result<void> prepare_token() {
+    const auto text = read_file(admin_token_file(), 1'000);
+    std::string token = text ? text->substr(0, text->find('\n')) : "";
+    if (!text && text.error().code != ErrorCode::kNotFound) {
+      return tl::unexpected(text.error());
+    }
+    if (token.empty()) {
+      TESSER_ASSIGN_OR_RETURN(token, new_token());
+      TESSER_RETURN_IF_ERROR(write_private(admin_token_file(), token + "\n"));
+    }
+    TESSER_ASSIGN_OR_RETURN(const auto known, store_->token(token));
+    if (!known) {
+      TESSER_RETURN_IF_ERROR(store_->add_token(token, {Role::kAdmin, "admin", "default", "", now_microseconds()}));
+    }
+    return {};
+  }
+
+  // Volumes of jobs that were never accepted: their server died before it had stored them. What a guardian has worked
+  // on stays, whatever the store says.
+  Result<void> remove_strays() {
+    std::error_code error;
+    for (fs::directory_iterator each(options_.data / "jobs", error), end; !error && each != end;
+         each.increment(error)) {
+      const auto job = store_->job(each->path().filename());
+      if (!job && job.error().code == ErrorCode::kFailed) {
+        return tl::unexpected(job.error());
+      }
+      std::error_code ignored;
+      if (!job && !fs::exists(Volume(each->path()).journal(), ignored)) {
+        fs::remove_all(each->path(), ignored);
+      }
+    }
+    return {};
+  }
+
+  Result<void> listen() {
+    control::HttpServerOptions options;
+    options.what = "server";
+    options.threads = kWorkingThreads;
+    options.waiting = kWaitingThreads;
+    options.connections = kConnections;
+    options.slowest_bytes_per_second = kSlowestBytesPerSecond;
+    options.admit = [this](const control::HttpRequest& request) {
+      const Api* api = api_;
+      if (api == nullptr) {
+        control::HttpAdmission admission;
+        admission.refusal = Api::error(503, "S_STARTING", "the server is starting; try again");
+        return admission;
+      }
+      return api->admit(request);
+    };
+    options.answer = [this](const control::HttpRequest& request) { return api_.load()->answer(request); };
+    options.refuse = [](int status, const std::string& text) {
+      return Api::error(status, status >= 500 ? "S_SERVER" : "U_REQUEST", text);
+    };
+    TESSER_ASSIGN_OR_RETURN(http_, control::HttpServer::open(options_.listen, std::move(options)));
+    std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
+    if (host == "0.0.0.0" || host == "[::]") {
+      host = host == "[::]" ? "[::1]" : "127.0.0.1";
+    }
+    url_ = options_.advertise.empty() ? fmt::format("http://{}:{}", host, http_->port()) : options_.advertise;
+    return {};
+  }
+
+  ServerOptions options_;
+  std::string url_;
+  DataLock lock_;
+  JobBells bells_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<Api> made_api_;
+  std::atomic<Api*> api_{nullptr};
+  std::unique_ptr<control::HttpServer> http_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::open(ServerOptions options) {
+  auto server = std::make_unique<PlatformServer>(std::move(options));
+  TESSER_RETURN_IF_ERROR(server->start());
+  return server;
+}
+
+}  // namespace tesser::platform

@@ -1,0 +1,38 @@
+// The platform's server (docs/platform.md): takes jobs, stores every change, places jobs on nodes, starts guardians and
+// looks after them, answers people.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "platform/engine/engine.h"
+
+namespace tesser::platform {
+
+struct ServerOptions {
+  std::filesystem::path data;  // made where there is none; on a file system that all nodes share
+  std::string listen = "127.0.0.1:8470";
+  std::string advertise;  // "http://HOST:PORT" by which guardians reach this server; empty: where it listens
+  EngineSettings engine;
+  std::filesystem::path tesser;  // the program, which guardians run
+  std::string version;
+  std::chrono::milliseconds lease_time{5000};
+  std::function<void(const std::string&)> log;  // called on several threads
+};
+
+class Server {
+ public:
+  // kInvalidInput when it cannot listen there, or another server has the data; kFailed when the store or the disk
+  // refuses. From then on it works on threads of its own.
+  static Result<std::unique_ptr<Server>> open(ServerOptions options);
+  virtual ~Server() = default;  // jobs and their guardians go on
+
+  virtual std::string url() const = 0;
+  virtual std::filesystem::path admin_token_file() const = 0;
+};
+
+}  // namespace tesser::platform

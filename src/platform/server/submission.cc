@@ -1,0 +1,264 @@
+#include "platform/server/submission.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "control/control_http.h"
+#include "platform/job/manifest.h"
+#include "platform/job/placement.h"
+#include "platform/job/secrets.h"
+#include "platform/job/volume.h"
+#include "platform/server/times.h"
+#include "platform/web/sha256.h"
+
+namespace tesser::platform {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostManifestBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostKeyBytes = 200;
+constexpr std::size_t kRandomLetters = 6;
+
+tl::unexpected<Refused> refused(int status, std::string code, std::string message) {
+  return tl::unexpected(Refused{status, std::move(code), std::move(message)});
+}
+
+tl::unexpected<Refused> refused(const Error& error) {
+  return error.code == ErrorCode::kFailed ? refused(503, "S_STORE", error.message)
+                                          : refused(422, "U_CODE", error.message);
+}
+
+struct Parts {
+  std::string manifest;
+  std::string manifest_name = "manifest";
+  std::string secrets = "{}";
+  fs::path code;  // empty: none
+  std::string code_digest;
+};
+
+Result<std::string> digest_of(const fs::path& path) {
+  TESSER_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  const auto bytes = file.bytes();
+  return hexadecimal(sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+}
+
+tl::expected<Parts, Refused> parts_of(const control::HttpRequest& request) {
+  Parts parts;
+  bool has_manifest = false;
+  for (const control::HttpPart& part : request.parts) {
+    std::string text = part.content;
+    if (part.name != "code" && !part.file.empty()) {
+      auto content = read_file(part.file, kMostManifestBytes);
+      if (!content) {
+        return refused(413, "U_TOO_LARGE",
+                       fmt::format("'{}' may have {} bytes at most", part.name, kMostManifestBytes));
+      }
+      text = std::move(*content);
+    }
+    if (part.name == "manifest") {
+      has_manifest = true;
+      parts.manifest = std::move(text);
+      if (!part.file_name.empty()) {
+        parts.manifest_name = fs::path(part.file_name).filename().string();
+      }
+    } else if (part.name == "secrets") {
+      parts.secrets = std::move(text);
+    } else if (part.name == "code") {
+      if (part.file.empty()) {
+        return refused(400, "U_CODE", "the part 'code' is a file, with a filename");
+      }
+      parts.code = part.file;
+      auto digest = digest_of(part.file);
+      if (!digest) {
+        return refused(digest.error());
+      }
+      parts.code_digest = std::move(*digest);
+    } else {
+      return refused(400, "U_REQUEST",
+                     fmt::format("a submission has no part '{}'; its parts are manifest, code and secrets", part.name));
+    }
+  }
+  if (!has_manifest) {
+    return refused(400, "U_REQUEST", "a submission is multipart/form-data with the part 'manifest'");
+  }
+  return parts;
+}
+
+Result<std::string> new_identifier(const std::string& name) {
+  constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 32 that are not taken for each other
+  static_assert(kLetters.size() == 32);
+  unsigned char bytes[kRandomLetters];
+  if (::getrandom(bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes))) {
+    return failed("the system gives no random numbers");
+  }
+  std::string id = name + "-";
+  for (const unsigned char byte : bytes) {
+    id += kLetters[byte % kLetters.size()];
+  }
+  return id;
+}
+
+Result<void> write_secret(const fs::path& path, std::string_view text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) {
+    return tl::unexpected(file_error(path, "create", errno));
+  }
+  const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(file) == 0;
+  const int why = errno;
+  ::close(file);
+  return whole ? Result<void>() : tl::unexpected(file_error(path, "write", why));
+}
+
+// A directory that goes with this object unless it was kept.
+class NewDirectory {
+ public:
+  explicit NewDirectory(fs::path path) : path_(std::move(path)) {}
+  NewDirectory(const NewDirectory&) = delete;
+  NewDirectory& operator=(const NewDirectory&) = delete;
+  ~NewDirectory() {
+    if (!path_.empty()) {
+      std::error_code error;
+      fs::remove_all(path_, error);
+    }
+  }
+  void moved_to(fs::path path) { path_ = std::move(path); }
+  void keep() { path_.clear(); }
+
+ private:
+  fs::path path_;
+};
+
+Result<void> fill_volume(const fs::path& root, const Submission& submission, const Secrets& secrets,
+                         const std::string& token, const fs::path& code, const UnpackLimits& limits) {
+  const Volume volume(root);
+  std::error_code error;
+  for (const fs::path& each :
+       {volume.code(), volume.guardian(), volume.data(), volume.checkpoints(), volume.results()}) {
+    fs::create_directories(each, error);
+    if (error) {
+      return tl::unexpected(file_error(each, "create", error.value()));
+    }
+  }
+  if (!code.empty()) {
+    TESSER_RETURN_IF_ERROR(unpack_zip(code, volume.code(), limits));
+  }
+  TESSER_RETURN_IF_ERROR(write_file_atomically(volume.manifest(), submission.text));
+  TESSER_RETURN_IF_ERROR(write_file_atomically(volume.job(), to_json(submission.manifest)));
+  TESSER_RETURN_IF_ERROR(write_secret(volume.secrets(), to_json(secrets)));
+  TESSER_RETURN_IF_ERROR(write_secret(volume.token(), token));
+  return sync_directory(root);
+}
+
+}  // namespace
+
+Result<std::string> new_token() {
+  std::string token = control::make_run_token();
+  return token.empty() ? Result<std::string>(failed("the system gives no random numbers")) : token;
+}
+
+tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, const Token& token,
+                                        const SubmissionPlace& place) {
+  auto parts = parts_of(request);
+  if (!parts) {
+    return tl::unexpected(parts.error());
+  }
+  NewJob job;
+  if (const std::string* key = request.header("Idempotency-Key")) {
+    if (key->empty() || key->size() > kMostKeyBytes) {
+      return refused(400, "U_REQUEST", fmt::format("Idempotency-Key has 1 to {} characters", kMostKeyBytes));
+    }
+    job.idempotency_key = *key;
+  }
+  job.user = token.user;
+  job.request_digest = hexadecimal(sha256(fmt::format("{}/{}/{}", hexadecimal(sha256(parts->manifest)),
+                                                      hexadecimal(sha256(parts->secrets)), parts->code_digest)));
+  if (!job.idempotency_key.empty()) {
+    auto earlier = place.store.submitted_with(job.user, job.idempotency_key, job.request_digest);
+    if (!earlier) {
+      return earlier.error().code == ErrorCode::kInvalidInput ? refused(409, "U_KEY", earlier.error().message)
+                                                              : refused(earlier.error());
+    }
+    if (*earlier) {
+      return Submitted{std::move(**earlier), false};
+    }
+  }
+  auto submission = read_submission(parts->manifest, parts->manifest_name);
+  if (!submission) {
+    return refused(422, "U_MANIFEST", submission.error().message);
+  }
+  auto secrets = secrets_from_json(parts->secrets);
+  if (!secrets) {
+    return refused(422, "U_SECRETS", secrets.error().message);
+  }
+  secrets->insert(submission->secrets.begin(), submission->secrets.end());
+  for (const auto& [name, line] : submission->missing) {
+    if (!secrets->contains(name)) {
+      return refused(422, "U_SECRETS",
+                     fmt::format("{}, line {}: no value for ${{{}}}; set {} in your environment", parts->manifest_name,
+                                 line, name, name));
+    }
+  }
+  const Manifest& manifest = submission->manifest;
+  const std::string team = manifest.team.empty() ? token.team : manifest.team;
+  if (token.role != Role::kAdmin && team != token.team) {
+    return refused(403, "U_TEAM", fmt::format("you are no member of team '{}'", team));
+  }
+  WaitingJob size;
+  size.learners = manifest.learners;
+  size.each = manifest.each;
+  if (const std::string why = place.nodes.empty() ? "" : why_never(size, place.nodes); !why.empty()) {
+    return refused(422, "U_SIZE", fmt::format("job '{}' {}", manifest.name, why));
+  }
+  auto id = new_identifier(manifest.name);
+  auto guardian_token = new_token();
+  if (!id || !guardian_token) {
+    return refused(!id ? id.error() : guardian_token.error());
+  }
+  job.id = *id;
+  job.name = manifest.name;
+  job.description = manifest.description;
+  job.team = team;
+  job.priority = manifest.priority;
+  job.learners = manifest.learners;
+  job.each = manifest.each;
+  job.restarts_most = manifest.restarts;
+  job.time = now_microseconds();
+
+  const fs::path incoming = place.data / "incoming" / job.id;
+  const fs::path home = place.data / "jobs" / job.id;
+  NewDirectory directory(incoming);
+  submission->manifest.team = team;
+  if (const auto filled = fill_volume(incoming, *submission, *secrets, *guardian_token, parts->code, place.limits);
+      !filled) {
+    return refused(filled.error());
+  }
+  if (::rename(incoming.c_str(), home.c_str()) != 0) {
+    return refused(file_error(home, "create", errno));
+  }
+  directory.moved_to(home);
+  if (const auto synced = sync_directory(home.parent_path()); !synced) {
+    return refused(synced.error());
+  }
+  auto submitted = place.store.submit(job, *guardian_token);
+  if (!submitted) {
+    return submitted.error().code == ErrorCode::kInvalidInput ? refused(409, "U_KEY", submitted.error().message)
+                                                              : refused(submitted.error());
+  }
+  if (submitted->is_new) {
+    directory.keep();
+  }
+  return std::move(*submitted);
+}
+
+}  // namespace tesser::platform
