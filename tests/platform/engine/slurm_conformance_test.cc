@@ -58,8 +58,8 @@ class SlurmCluster : public EngineCluster {
     slurm({"scontrol", "update", "NodeName=" + name, "State=DOWN", "Reason=lost its power"});
   }
   void mend_node(const std::string& name) override {
+    // With ReturnToService=2 Slurm takes the node back as soon as it has registered.
     script({"start-node", cluster().string(), name.substr(4)});
-    slurm({"scontrol", "update", "NodeName=" + name, "State=RESUME"});
   }
   bool stop_system() override {
     script({"stop-controller", cluster().string()});
