@@ -161,6 +161,9 @@ void ServerLink::keep_lease() {
       absent_until_ = Clock::time_point();
     }
     const bool is_answered = now_wanted.has_value();
+    if (!is_answered && !pause(milliseconds(0))) {
+      return;
+    }
     if (is_answered != was_answered) {
       options_.log(is_answered ? "the server answers again"
                                : fmt::format("the server does not renew the lease, going on: {}",

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.python.platform.guarded_job import GuardedJob, guarded_job
+from tests.python.platform.served_job import ServedJob, served_job
 
 SEEDS = int(os.environ.get("TESSER_FAULT_SEEDS", "6"))
 FIRST_SEED = int(os.environ.get("TESSER_FAULT_FIRST_SEED", "1"))
@@ -88,7 +89,8 @@ class Faults:
         return False
 
     def do_kill_guardian(self, since: float) -> None:
-        self.job.guardian.kill()
+        if self.job.guardian.pid:
+            self.job.guardian.kill()
 
     def do_pause_guardian(self, since: float) -> None:
         self.pause(self.job.guardian.pid, since)
@@ -116,7 +118,7 @@ class Faults:
             self.job.start_server()
 
     def do_kill_server_and_guardian(self, since: float) -> None:
-        self.job.guardian.kill()
+        self.do_kill_guardian(since)
         self.do_kill_server(since)
 
     def do_lose_node(self, since: float) -> None:
@@ -129,11 +131,11 @@ class Faults:
 
     def do_halt(self, since: float) -> None:
         self.later(since, 0, "later_want_halt")
-        self.later(since, self.random.uniform(0, 0.5), "later_want_run")
 
     def later_want_halt(self, since: float) -> None:
         if self.job.server.poll() is None:
             self.job.tell(wanted="halt")
+            self.later(since, self.random.uniform(0, 0.5), "later_want_run")
         else:
             self.later(since, 0.05, "later_want_halt")
 
@@ -165,6 +167,12 @@ def schedule_places(job: GuardedJob) -> None:
         job.tell(states=states, placement=[free[0], free[-1]])
 
 
+def want_what_was_halted(job: ServedJob) -> None:
+    """The owner wants a job to run on that was halted before it heard otherwise."""
+    if job.server.poll() is None and job.last["state"] == "HALTED" and job.last["wanted"] == "run":
+        job.want("run")
+
+
 def check_log(job: GuardedJob, rank: int) -> None:
     weights = expected_weights()
     seen: set[int] = set()
@@ -183,29 +191,46 @@ def check_log(job: GuardedJob, rank: int) -> None:
     assert (job.volume / "results" / f"weights-{rank}").read_text().strip() == str(weights[-1])
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
-def test_a_job_comes_to_its_end(tmp_path: Path, seed: int) -> None:
+def run_to_its_end(job: GuardedJob, seed: int, between) -> None:
+    """Whatever happens by this seed; `between` is done all the time."""
+    faults = Faults(job, random.Random(seed))
+    faults.plan()
+    begin = time.monotonic()
+    try:
+        while job.state not in ("COMPLETED", "FAILED") or faults.due:
+            since = time.monotonic() - begin
+            assert since < SECONDS, f"not at its end after {SECONDS} s"
+            faults.happen(since)
+            between()
+            time.sleep(0.005)
+        assert job.state == "COMPLETED"
+        job.guardian.wait(10)
+        job.check_end()
+        for rank in range(2):
+            check_log(job, rank)
+        assert not list(job.state_directory.glob("jobs/*"))
+    except (AssertionError, OSError) as error:
+        log = job.volume / "guardian" / "log"
+        raise AssertionError(
+            f"seed {seed}, faults {faults.said}: {error}\n{job.record['history']}\n"
+            f"{log.read_text() if log.exists() else ''}"
+        ) from error
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS // 2))
+def test_a_guardian_brings_its_job_to_its_end(tmp_path: Path, seed: int) -> None:
+    """Under a server that only this test's scheduler drives."""
     with guarded_job(tmp_path, ["sh", "-c", TRAIN], ["node1", "node2"], restarts=50, grace_seconds=1) as job:
-        faults = Faults(job, random.Random(seed))
-        faults.plan()
-        begin = time.monotonic()
-        try:
-            while job.state not in ("COMPLETED", "FAILED") or faults.due:
-                since = time.monotonic() - begin
-                assert since < SECONDS, f"not at its end after {SECONDS} s"
-                faults.happen(since)
-                schedule_places(job)
-                job.supervise()
-                time.sleep(0.005)
-            assert job.state == "COMPLETED"
-            assert job.guardian.wait(10) == 0
-            job.check_end()
-            for rank in range(2):
-                check_log(job, rank)
-            assert not list(job.state_directory.glob("jobs/*"))
-        except (AssertionError, OSError) as error:
-            log = job.volume / "guardian" / "log"
-            raise AssertionError(
-                f"seed {seed}, faults {faults.said}: {error}\n{job.record['history']}\n"
-                f"{log.read_text() if log.exists() else ''}"
-            ) from error
+
+        def between() -> None:
+            schedule_places(job)
+            job.supervise()
+
+        run_to_its_end(job, seed, between)
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS - SEEDS // 2))
+def test_a_job_that_is_accepted_comes_to_its_end(tmp_path: Path, seed: int) -> None:
+    """Under the real server, which finds places and starts guardians by itself."""
+    with served_job(tmp_path, ["sh", "-c", TRAIN], ["node1", "node2"], restarts=50, grace=1) as job:
+        run_to_its_end(job, seed, lambda: want_what_was_halted(job))
