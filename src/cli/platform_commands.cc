@@ -17,6 +17,7 @@ void add_platform_commands(CLI::App& app, Action& action) {
   add_download(app, action);
   add_nodes(app, action);
   add_quota(app, action);
+  add_simulate(app, action);
   add_guardian(app, action);
   add_learner(app, action);
   add_server(app, action);
