@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kExamples = R"(
 Examples:
-  tesser login http://127.0.0.1:7800                 asks for the token, without showing it
-  tesser login http://127.0.0.1:7800 < token-file    reads it from a file
+  tesser login http://127.0.0.1:8470                 asks for the token, without showing it
+  tesser login http://127.0.0.1:8470 < token-file    reads it from a file
 
 The token is kept in ~/.config/tesser/login.json, for this user alone. TESSER_SERVER and TESSER_TOKEN go before it.)";
 

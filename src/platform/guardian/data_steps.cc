@@ -10,15 +10,20 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "platform/data/s3.h"
 
 namespace tesser::platform {
 namespace {
 
 namespace fs = std::filesystem;
 
-Result<void> no_such_type(const DataStore& store) {
-  return invalid_input(
-      fmt::format("data store '{}': a guardian of this build knows no type '{}'", store.id, store.type));
+// Values of the names that data stores have for their keys.
+Result<Secrets> read_secrets(const Volume& volume) {
+  const Result<std::string> text = read_file(volume.secrets(), 1 << 22);
+  if (!text) {
+    return text.error().code == ErrorCode::kNotFound ? Result<Secrets>(Secrets()) : tl::unexpected(text.error());
+  }
+  return secrets_from_json(*text);
 }
 
 // A link that appears under its name at once, also over an older one.
@@ -69,8 +74,10 @@ Result<void> copy_tree(const fs::path& from, const fs::path& to, const std::atom
 
 Result<void> fetch_stores(const Manifest& manifest, const Volume& volume, const std::atomic<bool>& stop) {
   for (const DataStore& store : manifest.data_stores) {
-    if (store.type != "host") {
-      return no_such_type(store);
+    if (store.type == "s3") {
+      TESSER_ASSIGN_OR_RETURN(const Secrets secrets, read_secrets(volume));
+      TESSER_RETURN_IF_ERROR(fetch_from_s3(store, secrets, volume.data() / store.id, stop));
+      continue;
     }
     std::error_code error;
     if (!fs::is_directory(store.path, error)) {
@@ -93,18 +100,20 @@ Result<void> store_results(const Manifest& manifest, const Volume& volume, const
   if (store == manifest.data_stores.end()) {
     return invalid_input(fmt::format("results go to '{}', which is none of the job's data stores", id));
   }
-  if (store->type != "host") {
-    return no_such_type(*store);
-  }
+  const std::string below = manifest.results.substr(std::min(slash + 1, manifest.results.size()));
   std::error_code error;
-  if (!fs::is_directory(store->path, error)) {
-    return not_found(fmt::format("data store '{}': {} is no directory", store->id, store->path.string()));
-  }
   if (!fs::exists(volume.results(), error)) {
     return {};
   }
-  return copy_tree(volume.results(),
-                   store->path / manifest.results.substr(std::min(slash + 1, manifest.results.size())), stop);
+  if (store->type == "s3") {
+    TESSER_ASSIGN_OR_RETURN(const Secrets secrets, read_secrets(volume));
+    TESSER_RETURN_IF_ERROR(store_to_s3(*store, secrets, below, volume.results(), stop));
+    return {};
+  }
+  if (!fs::is_directory(store->path, error)) {
+    return not_found(fmt::format("data store '{}': {} is no directory", store->id, store->path.string()));
+  }
+  return copy_tree(volume.results(), store->path / below, stop);
 }
 
 }  // namespace tesser::platform

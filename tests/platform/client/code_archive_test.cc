@@ -1,5 +1,7 @@
 #include "platform/client/code_archive.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -19,7 +21,7 @@ using testing::HasSubstr;
 class CodeArchive : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / "code_archive";
+    root_ = fs::path(testing::TempDir()) / ("code_archive-" + std::to_string(::getpid()));
     fs::remove_all(root_);
     fs::create_directories(code() / "package");
     write("train.py", std::string(10'000, 'x'));

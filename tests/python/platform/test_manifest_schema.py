@@ -80,11 +80,96 @@ PROGRAM = {
     "checkpoints": {"every": 100},
 }
 VALUES = [
-    *[None, True, False, 0, 1, -1, 2, 2.0, 0.5, 100, 101, 10**6, 2**40, 2**60, 1e300, "", "a", "A", "-", "a-", "x" * 41],
-    *["..", "a/..", "/a", "a/../b", "...", "a..b", "2GiB", "2 GiB", "2  GiB", "2G", "2Gi", "2.5MB", "2.MB", ".5MB", "2X"],
-    *["5", "500m", "m", "1h", "1h30m", "30m1h", "1h1h", " 1h", "1h ", "1 h", "1.5h", "${A}", "${1}", "a${", "$${", "zero\0"],
-    *["host", "s3", "regex", "json", "tensorboard", "https://h", "https://", "ftp://h", "https://h/p", "(?<a>b)", "(?P<a>b)"],
-    *["abc", "ab", "a.c", "ä", "a b", "a_b", "a.b", "a\nb", [], ["a"], [""], [[]], [None], [1], {}, {"a": 1}, {"a": "b"}],
+    *[
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2,
+        2.0,
+        0.5,
+        100,
+        101,
+        10**6,
+        2**40,
+        2**60,
+        1e300,
+        "",
+        "a",
+        "A",
+        "-",
+        "a-",
+        "x" * 41,
+    ],
+    *[
+        "..",
+        "a/..",
+        "/a",
+        "a/../b",
+        "...",
+        "a..b",
+        "2GiB",
+        "2 GiB",
+        "2  GiB",
+        "2G",
+        "2Gi",
+        "2.5MB",
+        "2.MB",
+        ".5MB",
+        "2X",
+    ],
+    *[
+        "5",
+        "500m",
+        "m",
+        "1h",
+        "1h30m",
+        "30m1h",
+        "1h1h",
+        " 1h",
+        "1h ",
+        "1 h",
+        "1.5h",
+        "${A}",
+        "${1}",
+        "a${",
+        "$${",
+        "zero\0",
+    ],
+    *[
+        "host",
+        "s3",
+        "regex",
+        "json",
+        "tensorboard",
+        "https://h",
+        "https://",
+        "ftp://h",
+        "https://h/p",
+        "(?<a>b)",
+        "(?P<a>b)",
+    ],
+    *[
+        "abc",
+        "ab",
+        "a.c",
+        "ä",
+        "a b",
+        "a_b",
+        "a.b",
+        "a\nb",
+        [],
+        ["a"],
+        [""],
+        [[]],
+        [None],
+        [1],
+        {},
+        {"a": 1},
+        {"a": "b"},
+    ],
     *[{"secret": "a"}, {"secret": 1}, {"secret": ""}, {"keep": 2}, {"every": 2}, {"keep": 0}, {"v100": 1}, {"1": "2"}],
     *[{"a-b": "c"}, {"TESSER_LEARNER": "x"}, {"A": {}}, {"A": {"secret": "x", "b": 1}}],
 ]
@@ -97,7 +182,9 @@ def changed(document, generator):
     for _ in range(generator.randint(1, 3)):
         place = document
         while True:
-            inner = [v for v in (place.values() if isinstance(place, dict) else place) if isinstance(v, dict | list) and v]
+            inner = [
+                v for v in (place.values() if isinstance(place, dict) else place) if isinstance(v, dict | list) and v
+            ]
             if not inner or generator.random() < 0.5:
                 break
             place = generator.choice(inner)
@@ -158,7 +245,7 @@ def test_reader_and_schema_agree_over_many_manifests():
     assert min(taken, refused, beyond) > 50, (taken, refused, beyond)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/*.yaml")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/job.yaml")), ids=lambda path: path.parent.name)
 def test_examples_are_taken_by_both(path):
     document = yaml.safe_load(path.read_text())
     jsonschema.validate(document, SCHEMA)
