@@ -40,10 +40,11 @@ def available_bytes() -> int:
 
 
 def loaded_bytes(tesser: Path, environment: Mapping[str, str]) -> int:
-    """What the tesser command has resident when its libraries are loaded and it has done nothing yet."""
-    process = subprocess.Popen([str(tesser), "--version"], env=dict(environment), stdout=subprocess.DEVNULL)
+    """What the program that trains has resident when its libraries are loaded and it has done nothing yet."""
+    program = tesser.with_name("tesser-runtime")  # which `tesser train` becomes
+    process = subprocess.Popen([str(program), "--version"], env=dict(environment), stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise RuntimeError(f"{tesser} --version ended with exit code {process.returncode}")
+        raise RuntimeError(f"{program} --version ended with exit code {process.returncode}")
     return usage.ru_maxrss * 1024

@@ -47,6 +47,7 @@ class HubServer final : public Hub {
     place_.through_network = options_.through_network;
     place_.log = options_.log;
     place_.token = options_.token;
+    place_.patience = options_.patience;
     place_.check_hub = [this](const std::string& place) { return hosts_.check(place); };
   }
 

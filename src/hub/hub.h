@@ -2,6 +2,7 @@
 // out (docs/hub.md).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,8 @@ struct HubOptions {
   std::string other_hubs;              // hosts that it connects to where a job has several hubs (hub_hosts.h)
   double job_bandwidth = 0;            // bytes of gradients and weights a second of one job; 0: no limit
   bool through_network = false;        // never shared memory, for tests
+  // A job that has not begun ends when nobody has been connected for so long: requests alone keep nothing here.
+  std::chrono::milliseconds patience{60'000};
   std::function<void(const std::string&)> log = [](const std::string&) {};  // a line an event; any thread
 };
 

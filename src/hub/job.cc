@@ -216,6 +216,20 @@ void Job::run_control() {
     }
     look_for_racks();
     take_losses();
+    look_whether_anybody_is_there();
+  }
+}
+
+void Job::look_whether_anybody_is_there() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::kGathering) {
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (std::any_of(workers_.begin(), workers_.end(), [](const Worker& each) { return each.end != nullptr; })) {
+    alone_since_ = now;
+  } else if (now - alone_since_ > place_.patience) {
+    fail(fmt::format("no worker has connected for {} s", place_.patience.count() / 1000));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -28,6 +29,7 @@ struct JobPlace {
   bool through_network = false;                 // never shared memory, for tests
   std::function<void(const std::string&)> log;  // of events, a line each; any thread
   bool has_other_jobs = false;                  // which run on the same processors
+  std::chrono::milliseconds patience{60'000};   // for a job that gathers and has nobody
   // Whether a hub at this address may be connected to; a request has named it.
   std::function<Result<void>(const std::string&)> check_hub;
 };
@@ -107,6 +109,7 @@ class Job {
   void take_losses();
   void lose(std::int64_t rank, const std::string& reason);
   void look_for_racks();
+  void look_whether_anybody_is_there();
   Result<void> begin();
   Result<void> attach(Worker& worker);
   Result<void> give_all_weights(Worker& worker);
@@ -139,6 +142,9 @@ class Job {
 
   mutable std::mutex racks_mutex_;
   std::unique_ptr<Racks> racks_;  // null with one rack
+
+  // Of the control thread, while the job gathers.
+  std::chrono::steady_clock::time_point alone_since_ = std::chrono::steady_clock::now();
 
   std::mutex loss_mutex_;
   std::deque<Loss> losses_;

@@ -26,6 +26,21 @@ TEST(ChunkMapTest, ChunksCoverEachTensorOnce) {
   }
 }
 
+TEST(ChunkMapTest, SharesCountEachChunkWhereItIsOwned) {
+  const auto map = map_chunks(settings_for(1, {1, 8192, 8193, 100'000}), {2, 1});
+  ASSERT_TRUE(map.has_value());
+  for (std::uint32_t key = 0; key < map->shares.size(); ++key) {
+    for (std::uint32_t hub = 0; hub < map->loads.size(); ++hub) {
+      for (std::uint32_t core = 0; core < map->loads[hub].size(); ++core) {
+        const auto begin = map->chunks.begin() + map->first_chunk[key];
+        const auto owned = std::count_if(begin, begin + map->chunks_of(key),
+                                         [&](const Chunk& chunk) { return chunk.hub == hub && chunk.core == core; });
+        EXPECT_EQ(map->chunks_of(key, hub, core), owned) << key << " " << hub << " " << core;
+      }
+    }
+  }
+}
+
 TEST(ChunkMapTest, CoresAreBalanced) {
   // Sizes that arrive in the worst order: the smallest first.
   const auto map = map_chunks(settings_for(1, {10, 20, 4000, 8192, 8192, 30'000, 60'000}), {1, 2, 1});

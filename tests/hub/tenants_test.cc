@@ -1,4 +1,5 @@
 // Many jobs on one hub, one of them hostile: the numbers of the others are those of a run alone.
+#include <chrono>
 #include <optional>
 #include <thread>
 
@@ -7,6 +8,8 @@
 
 #include "control/control_http.h"
 #include "hostile_tenant.h"
+#include "hub/chunk_map.h"
+#include "hub/messages.h"
 #include "hub/wire.h"
 #include "replica_run.h"
 
@@ -56,6 +59,39 @@ TEST(HubTenantsTest, NotificationsThatMeanNothingEndTheirJobAlone) {
   }
   const RunOptions options = options_of(settings);
   EXPECT_EQ(run_replicas(options, hubs, "lawful")[0], run_alone(options));
+}
+
+TEST(HubTenantsTest, AJobThatNobodyConnectsToIsForgotten) {
+  HubOptions hub_options;
+  hub_options.processors = "0";
+  hub_options.pins = false;
+  hub_options.patience = std::chrono::milliseconds(300);
+  const auto hub = Hub::open(hub_options);
+  ASSERT_TRUE(hub.has_value()) << hub.error().message;
+  const auto control = control_of(**hub);
+  const JobSettings settings = settings_for(1, {100});
+  JoinRequest request;
+  request.job = "job";
+  request.nonce = kNonce;
+  request.cores = {1};
+  request.memory.bytes = WorkerMemory(*map_chunks(settings, {1}), settings).bytes;
+  request.settings = settings;
+  ASSERT_TRUE(control->post("/v1/jobs/join", to_json(request)).has_value());
+  WorkerRequest self;
+  self.job = "job";
+  self.nonce = kNonce;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::string state;
+  while (state != "failed" && std::chrono::steady_clock::now() < deadline) {
+    const auto status = control->post("/v1/jobs/status", to_json(self)).and_then(read_job_status);
+    ASSERT_TRUE(status.has_value()) << status.error().message;
+    state = status->state;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(state, "failed");
+  // Its name, and the rank that had joined, are free again.
+  request.nonce = "another nonce";
+  EXPECT_TRUE(control->post("/v1/jobs/join", to_json(request)).has_value());
 }
 
 TEST(HubTenantsTest, SevenJobsKeepTheirNumbersBesideAHostileOne) {
