@@ -172,7 +172,7 @@ void Dispatcher::see_to_guardian(const JobRecord& job, Watched& watched) {
   }
   if (watched.failures > kMostFailures) {
     give_up(job, watched);
-  } else if (now >= watched.next_start) {
+  } else if (Clock::now() >= watched.next_start) {  // not `now`, which is before a failure noted above
     start_guardian(job, watched);
   }
 }
