@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
+#include <cstdlib>
 #include <iterator>
 #include <string_view>
 #include <system_error>
@@ -45,11 +45,30 @@ constexpr std::string_view kVariables[] = {"PATH",
                                            "TESSER_PYTHON",
                                            "ASAN_OPTIONS"};
 
+// What the system says of a process; nothing once it has ended. A stream would throw then.
+std::string text_of(pid_t pid, const char* what) {
+  std::string text;
+  const int file = ::open(fmt::format("/proc/{}/{}", pid, what).c_str(), O_RDONLY | O_CLOEXEC);
+  char piece[4096];
+  for (ssize_t got = 0; file >= 0 && (got = ::read(file, piece, sizeof(piece))) > 0;) {
+    text.append(piece, static_cast<std::size_t>(got));
+  }
+  if (file >= 0) {
+    ::close(file);
+  }
+  return text;
+}
+
+pid_t parent_of(pid_t pid) {
+  const std::string text = text_of(pid, "stat");
+  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  return name_end == std::string::npos || name_end + 4 > text.size() ? 0 : std::atoi(text.c_str() + name_end + 4);
+}
+
 int open_process(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 std::vector<std::string> words_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/cmdline", pid), std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = text_of(pid, "cmdline");
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\0', begin), text.size());
@@ -136,7 +155,9 @@ std::vector<std::pair<std::string, GuardianProcess>> GuardianProcess::find(const
   std::sort(pids.begin(), pids.end());
   std::vector<std::pair<std::string, GuardianProcess>> found;
   for (const pid_t pid : pids) {
-    if (!volume_of(words_of(pid), volumes)) {
+    const auto name = volume_of(words_of(pid), volumes);
+    // A guardian's child looks like it until it runs its own program.
+    if (!name || volume_of(words_of(parent_of(pid)), volumes) == name) {
       continue;
     }
     const int descriptor = open_process(pid);

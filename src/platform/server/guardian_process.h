@@ -20,8 +20,8 @@ class GuardianProcess {
  public:
   // `tesser guardian` on this volume; what it says goes to guardian/log there.
   static Result<GuardianProcess> start(const std::vector<std::string>& command, const std::filesystem::path& volume);
-  // All guardians of this machine with volumes in the directory, by the volume's name. Those of equal volume (there is
-  // one at most but for a moment) come in the order of their start.
+  // All guardians of this machine with volumes in the directory, by the volume's name. There may be two of one volume
+  // for a moment; of those only one has the journal.
   static std::vector<std::pair<std::string, GuardianProcess>> find(const std::filesystem::path& volumes);
 
   GuardianProcess(GuardianProcess&& other) noexcept

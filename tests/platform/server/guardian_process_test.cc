@@ -62,7 +62,7 @@ TEST_F(GuardianProcessTest, RunsInASessionOfItsOwnWithFewVariablesAndNoDescripto
 }
 
 TEST_F(GuardianProcessTest, IsEndedAndSaysHow) {
-  const auto process = start("sleep 60");
+  const auto process = start("exec sleep 60");
   ASSERT_TRUE(process);
   EXPECT_FALSE(process->has_ended());
   process->kill();
@@ -77,10 +77,13 @@ TEST_F(GuardianProcessTest, WhatCannotBeStartedIsAnError) {
 
 TEST_F(GuardianProcessTest, IsFoundByItsVolume) {
   // A script whose name is the second word, as "guardian" is of `tesser guardian`.
-  std::ofstream(directory_ / "guardian") << "sleep 60\n";
+  std::ofstream(directory_ / "guardian") << "while :; do sleep 0.01; done\n";
   fs::current_path(directory_);
   auto process = GuardianProcess::start({"/bin/sh", "guardian", "--volume", volume().string()}, volume());
   ASSERT_TRUE(process);
+  for (int i = 0; i < 20; ++i) {  // its children look like it for a moment
+    ASSERT_EQ(GuardianProcess::find(directory_ / "jobs").size(), 1U);
+  }
   const auto found = GuardianProcess::find(directory_ / "jobs");
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found.front().first, "j1");
