@@ -200,3 +200,26 @@ def test_the_python_client_needs_nothing_but_python() -> None:
     source = "import sys, tesser.client; assert not {'torch', 'numpy'} & set(sys.modules)"
     python_path = str(Path(__file__).parents[3] / "python")
     subprocess.run([sys.executable, "-S", "-c", source], env={"PYTHONPATH": python_path}, check=True, timeout=SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["tesser", "su"], "submit"),
+        (["tesser", "submit", "--fo"], "--follow"),
+        (["tesser", "status", ""], "JOB"),
+        (["tesser", "logs", "--follow", "peo"], "JOB"),
+    ],
+    ids=["command", "option", "job", "job after an option"],
+)
+def test_bash_completes_commands_options_and_jobs(tesser, tmp_path: Path, typed: list[str], expected: str) -> None:
+    job = tesser("submit", manifest(tmp_path, "true")).strip()
+    script = tmp_path / "completion.sh"
+    script.write_text(tesser("completion", "bash"))
+    ids = tmp_path / "ids"
+    ids.write_text(tesser("list", "--ids"))
+    words = " ".join(f"'{word}'" for word in typed)
+    line = f"source {script}; tesser() {{ cat {ids}; }}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _tesser"
+    line += '; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=SECONDS, check=True)
+    assert (job if expected == "JOB" else expected) in done.stdout.split()
