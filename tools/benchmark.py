@@ -19,6 +19,7 @@ def benchmark(name: str, arguments: list[str]) -> None:
         "transfer": transfer,
         "hub": hub,
         "simulate": simulate,
+        "platform": platform,
     }
     if name not in benchmarks:
         raise Usage(f"there is no benchmark {name}; benchmarks: {', '.join(benchmarks)}")
@@ -102,5 +103,15 @@ def simulate(arguments: list[str]) -> None:
     run(
         [environment.PYTHON, "-m", "bench.simulate", *arguments],
         "read the message above; ./x bench simulate --help lists the options",
+        {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
+    )
+
+
+def platform(arguments: list[str]) -> None:
+    """Starts, recoveries, requests and overhead of the platform; bench/platform.py says how."""
+    build.build("release", ["tesser"])
+    run(
+        [environment.PYTHON, "-m", "bench.platform", *arguments],
+        "read the message above; ./x bench platform --help lists the options",
         {"PYTHONPATH": f"{ROOT / 'python'}:{ROOT}"},
     )

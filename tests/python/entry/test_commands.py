@@ -33,7 +33,7 @@ def test_help_lists_every_verb(arguments):
         (("build", "fast"), "presets: release, debug, asan-ubsan, tsan"),
         (("demo", "cifar"), "demos: mnist, shakespeare"),
         (("demo", "mnist", "--fast"), "--fast"),
-        (("bench", "speed"), "benchmarks: step, plan, network, optimizer, transfer, hub, simulate"),
+        (("bench", "speed"), "benchmarks: step, plan, network, optimizer, transfer, hub, simulate, platform"),
         (("test", "--fuzz-seconds", "-1"), "seconds"),
         (("lint", "src"), "src"),
     ],
