@@ -27,7 +27,8 @@ HELP = """\
   bench NAME            measure; names: step (tesser, PyTorch eager, torch.compile, DDP, FSDP2), network (two
                         workers over 1 Gbit/s against their plan), optimizer (update kernels), transfer (tensors
                         between two processes: tesser, gRPC, Gloo, memcpy), hub (gradients of several workers become
-                        weights: tesser, Gloo, wide aggregation)
+                        weights: tesser, Gloo, wide aggregation), plan (time and bytes of large models' plans), simulate
+                        (traces of jobs replayed by the scheduler), platform (starts, recoveries, overhead of jobs)
   lint                  check format, the dependency rule between folders, and Python style
   format                bring C++ and Python files into the project's format
   help                  this text
