@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <system_error>
 #include <thread>

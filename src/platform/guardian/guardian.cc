@@ -341,9 +341,6 @@ class Guardian {
         next_look = *gone_since + kSharedDelay;
         found.reset();
       }
-      if (found && has_gone && found->cause != EndCause::kDone && found->cause != EndCause::kRequeue) {
-        rollback_pause_ = kFirstPause;
-      }
       if (found) {
         return end(attempt.number, found->cause, found->reason);
       }
