@@ -143,7 +143,7 @@ TEST_P(LocalEngineTest, StartsAndEndsAHundredLearners) {
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(engine_->deploy(deployment));
   ASSERT_TRUE(engine_->remove(deployment.job, deployment.team, std::nullopt));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST_P(LocalEngineTest, AStateDirectoryThatCannotBeMadeIsNamed) {
