@@ -183,6 +183,9 @@ class HubServer final : public Hub {
                                                bytes, options_.job_memory));
       }
     }
+    if (request.settings.norm_jobs > 1) {
+      place.norm_group = norm_group(request);
+    }
     place.has_other_jobs =
         std::any_of(jobs_.begin(), jobs_.end(), [](const auto& each) { return !each.second.over_since; });
     opening_.insert(request.job);
@@ -197,6 +200,18 @@ class HubServer final : public Hub {
     options_.log(fmt::format("job {}: {} workers, {} tensors\n{}", request.job, request.settings.replicas,
                              request.settings.keys.size(), job->mapping()));
     return job;
+  }
+
+  // Of jobs that know the same nonce. It ends with the last of them.
+  std::shared_ptr<NormGroup> norm_group(const JoinRequest& request) {
+    std::erase_if(norm_groups_, [](const auto& each) { return each.second.expired(); });
+    std::weak_ptr<NormGroup>& known = norm_groups_[{request.settings.norm_group, request.nonce}];
+    std::shared_ptr<NormGroup> group = known.lock();
+    if (group == nullptr) {
+      group = std::make_shared<NormGroup>(static_cast<std::size_t>(request.settings.norm_jobs));
+      known = group;
+    }
+    return group;
   }
 
   // Those that the job will connect to.
@@ -309,7 +324,8 @@ class HubServer final : public Hub {
   std::mutex mutex_;  // what follows
   std::map<std::string, Entry> jobs_;
   std::map<std::string, Finished> finished_;
-  std::set<std::string> opening_;  // jobs
+  std::set<std::string> opening_;                                                        // jobs
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<NormGroup>> norm_groups_;  // by name and nonce
   std::condition_variable opened_;
   bool stops_ = false;
   std::atomic<std::uint64_t> refused_{0};

@@ -124,6 +124,21 @@ Result<void> Job::prepare(const JoinRequest& first) {
       }
     }
   }
+  if (place_.norm_group != nullptr) {
+    if (cores_of_hubs_.size() > 1) {
+      return invalid_input(fmt::format("job {} clips by one norm with other jobs, and so has one hub", name_));
+    }
+    const auto number = static_cast<std::size_t>(context_.settings.norm_job);
+    TESSER_RETURN_IF_ERROR(place_.norm_group->join(
+        number, static_cast<std::size_t>(context_.settings.norm_jobs),
+        [this](double total) {
+          context_.clipping->publish(total);
+          device_->wake();
+        },
+        context_.broken));
+    is_in_norm_group_ = true;
+    context_.combine = [this, number](double squares) { place_.norm_group->give(number, squares); };
+  }
   TESSER_RETURN_IF_ERROR(connect_first_hub(first));
   if (context_.settings.racks > 1) {
     const std::uint64_t bytes = memory.tensor_bytes;
@@ -170,7 +185,10 @@ Result<void> Job::connect_first_hub(const JoinRequest& first) {
   return {};
 }
 
-Job::~Job() { end_threads(); }
+Job::~Job() {
+  end_threads();
+  leave_norm_group();
+}
 
 void Job::end_threads() {
   // Whoever waits for a core to do something holds this. Nobody begins to once the job is over.
@@ -186,6 +204,12 @@ void Job::end_threads() {
     thread.join();
   }
   core_threads_.clear();
+}
+
+void Job::leave_norm_group() {
+  if (std::exchange(is_in_norm_group_, false)) {
+    place_.norm_group->leave(static_cast<std::size_t>(context_.settings.norm_job));
+  }
 }
 
 bool Job::has_nonce(const std::string& nonce) const { return control::is_same_secret(nonce, nonce_); }
@@ -276,6 +300,7 @@ void Job::fail(const std::string& reason) {
   state_ = State::kFailed;
   reason_ = reason;
   log("fails: " + reason);
+  leave_norm_group();
   for (const Worker& worker : workers_) {
     if (worker.end != nullptr) {
       worker.end->channel->close();

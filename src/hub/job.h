@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "hub/job_core.h"
 #include "hub/messages.h"
+#include "hub/norm_group.h"
 #include "hub/racks.h"
 
 namespace tesser::hub {
@@ -26,6 +27,7 @@ struct JobPlace {
   std::vector<int> processors;                  // one for each core of the hub; -1: wherever the system puts it
   std::shared_ptr<RateLimit> rate_limit;        // null: none
   std::string token;                            // of the hubs of other racks
+  std::shared_ptr<NormGroup> norm_group;        // of settings.norm_group; null without
   bool through_network = false;                 // never shared memory, for tests
   std::function<void(const std::string&)> log;  // of events, a line each; any thread
   bool has_other_jobs = false;                  // which run on the same processors
@@ -114,6 +116,7 @@ class Job {
   Result<void> attach(Worker& worker);
   Result<void> give_all_weights(Worker& worker);
   void fail(const std::string& reason);  // under the lock
+  void leave_norm_group();               // once the job is over; under the lock
   Result<Worker*> worker_of(std::int64_t rank);
   Worker& worker_at(std::int64_t rank) { return workers_[static_cast<std::size_t>(rank - context_.first_rank)]; }
   std::string who(std::int64_t rank) const;
@@ -139,6 +142,7 @@ class Job {
   std::vector<Worker> workers_;  // by rank, from the rack's first
   bool has_rack_weights_ = false;
   std::uint64_t refused_ = 0;
+  bool is_in_norm_group_ = false;
 
   mutable std::mutex racks_mutex_;
   std::unique_ptr<Racks> racks_;  // null with one rack

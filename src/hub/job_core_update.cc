@@ -178,8 +178,9 @@ bool JobCore::sum_up(std::uint32_t chunk) {
 void JobCore::sum_for_clipping(std::uint32_t chunk) {
   ChunkState& state = states_[chunk];
   const bool any = sum_up(chunk);
-  context_.clipping->set_squares(
-      chunk, any ? sum_loops().squares(merge_buffer(chunk), context_.map.chunks[chunk].elements) : 0);
+  const Chunk& each = context_.map.chunks[chunk];
+  const bool counts = any && context_.settings.keys[each.key].in_norm;
+  context_.clipping->set_squares(chunk, counts ? sum_loops().squares(merge_buffer(chunk), each.elements) : 0);
   state.is_summed = true;
   if (++summed_ == own_.size()) {
     context_.clipping->core_done(state.step, context_.combine);

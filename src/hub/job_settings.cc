@@ -63,9 +63,10 @@ void read_group(JsonReader& reader, ParameterGroup& group) {
   group.maximize = reader.boolean("maximize");
 }
 
-// [name, elements, group, elements of a row]: there may be thousands.
+// [name, elements, group, elements of a row, 1 or 0: whether it counts in the norm]: there may be thousands.
 std::string key_text(const Key& key) {
-  return fmt::format("[{},{},{},{}]", json_string(key.name), key.elements, key.group, key.row_elements);
+  return fmt::format("[{},{},{},{},{}]", json_string(key.name), key.elements, key.group, key.row_elements,
+                     key.in_norm ? 1 : 0);
 }
 
 std::vector<Key> read_keys(JsonReader& reader) {
@@ -73,14 +74,17 @@ std::vector<Key> read_keys(JsonReader& reader) {
   for (const Json& entry : reader.array("keys")) {
     const Json::Array* parts = entry.array();
     const bool is_key =
-        parts != nullptr && (parts->size() == 3 || parts->size() == 4) && (*parts)[0].string() != nullptr &&
+        parts != nullptr && parts->size() >= 3 && parts->size() <= 5 && (*parts)[0].string() != nullptr &&
         std::all_of(parts->begin() + 1, parts->end(), [](const Json& part) { return part.integer() != nullptr; });
     if (!is_key) {
-      reader.fail("'keys' holds what is not [name, elements, group] or [name, elements, group, elements of a row]");
+      reader.fail(
+          "'keys' holds what is not [name, elements, group], with the elements of a row and whether it counts in the "
+          "norm as further numbers");
       break;
     }
-    const std::int64_t row = parts->size() == 4 ? *(*parts)[3].integer() : 0;
-    keys.push_back({*(*parts)[0].string(), *(*parts)[1].integer(), *(*parts)[2].integer(), row});
+    const std::int64_t row = parts->size() > 3 ? *(*parts)[3].integer() : 0;
+    const bool in_norm = parts->size() < 5 || *(*parts)[4].integer() != 0;
+    keys.push_back({*(*parts)[0].string(), *(*parts)[1].integer(), *(*parts)[2].integer(), row, in_norm});
   }
   return keys;
 }
@@ -120,6 +124,13 @@ Result<void> check(const JobSettings& settings) {
   }
   if (!std::isfinite(settings.clip_norm) || settings.clip_norm < 0) {
     return invalid_input("the norm to clip gradients to must be positive, or 0 for none");
+  }
+  if (settings.norm_jobs < 1 || settings.norm_job < 0 || settings.norm_job >= settings.norm_jobs ||
+      (settings.norm_jobs > 1 && (settings.norm_group.empty() || settings.clip_norm == 0))) {
+    return invalid_input(
+        fmt::format("job {} of {} that clip by one norm; they are counted from 0, name their group, "
+                    "and clip",
+                    settings.norm_job, settings.norm_jobs));
   }
   if (settings.update_time == UpdateTime::kAtOnce && settings.on_loss == OnLoss::kWait) {
     return invalid_input(
@@ -161,6 +172,9 @@ std::string to_json(const JobSettings& settings) {
       .add_text("groups", json_list(settings.groups, group_text))
       .add("average", settings.average)
       .add("clip_norm", settings.clip_norm)
+      .add("norm_group", settings.norm_group)
+      .add("norm_jobs", settings.norm_jobs)
+      .add("norm_job", settings.norm_job)
       .add("wire", std::string(dtype_name(settings.wire)))
       .add("update", name_of(kUpdateTimes, settings.update_time))
       .add("on_loss", name_of(kLosses, settings.on_loss))
@@ -178,6 +192,11 @@ Result<JobSettings> read_job_settings(const std::string& text) {
                                          settings.groups = read_json_list<ParameterGroup>(reader, "groups", read_group);
                                          settings.average = reader.boolean("average");
                                          settings.clip_norm = reader.number("clip_norm");
+                                         if (reader.has("norm_group")) {
+                                           settings.norm_group = reader.string("norm_group");
+                                           settings.norm_jobs = reader.integer("norm_jobs", 1);
+                                           settings.norm_job = reader.integer("norm_job");
+                                         }
                                          const std::string wire = reader.string("wire");
                                          settings.wire = dtype_from_name(wire).value_or(DType::kBool);
                                          settings.update_time = value_of(kUpdateTimes, reader, "update");

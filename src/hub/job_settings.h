@@ -48,6 +48,7 @@ struct Key {
   std::int64_t group = 0;
   // Of an embedding, of whose gradient only the rows that a batch touched are given: elements of a row. 0: dense.
   std::int64_t row_elements = 0;
+  bool in_norm = true;  // by which gradients are clipped; false where another job counts an equal part
 
   friend bool operator==(const Key&, const Key&) = default;
 };
@@ -69,8 +70,13 @@ struct JobSettings {
   std::int64_t racks = 1;
   std::vector<ParameterGroup> groups;
   std::vector<Key> keys;
-  bool average = true;           // else the sum of the replicas' gradients
-  double clip_norm = 0;          // of the whole gradient, after averaging; 0: none
+  bool average = true;   // else the sum of the replicas' gradients
+  double clip_norm = 0;  // of the whole gradient, after averaging; 0: none
+  // With clipping: how many jobs of this hub, which have the parts of one model, clip by the norm of all their
+  // gradients, and which this one is. They name the same group and have the same nonce.
+  std::string norm_group;
+  std::int64_t norm_jobs = 1;
+  std::int64_t norm_job = 0;
   DType wire = DType::kFloat32;  // of gradients as workers give them: float32, bfloat16 or float16
   UpdateTime update_time = UpdateTime::kAtStep;
   OnLoss on_loss = OnLoss::kStop;

@@ -291,6 +291,7 @@ Result<void> Job::leave(const WorkerRequest& request) {
       })) {
     state_ = State::kEnded;
     log("ends");
+    leave_norm_group();
   }
   return {};
 }

@@ -18,6 +18,10 @@ JobSettings unusual_settings() {
   settings.keys[1].name = "with \"quotes\" and ünicode";
   settings.average = false;
   settings.clip_norm = 0.1;
+  settings.keys[0].in_norm = false;
+  settings.norm_group = "parts";
+  settings.norm_jobs = 3;
+  settings.norm_job = 2;
   settings.wire = DType::kBFloat16;
   settings.update_time = UpdateTime::kAtOnce;
   settings.on_loss = OnLoss::kContinue;
@@ -38,7 +42,7 @@ TEST(JobSettingsTest, DifferencesAreNamed) {
   const JobSettings settings = unusual_settings();
   JobSettings other = settings;
   other.keys[0].elements = 7;
-  EXPECT_THAT(difference(settings, other), HasSubstr("[\"tensor0\",3,0,0] here and [\"tensor0\",7,0,0] there"));
+  EXPECT_THAT(difference(settings, other), HasSubstr("[\"tensor0\",3,0,0,0] here and [\"tensor0\",7,0,0,0] there"));
   other = settings;
   other.clip_norm = 0.2;
   EXPECT_THAT(difference(settings, other), HasSubstr("\"clip_norm\":0.1"));
@@ -66,6 +70,7 @@ TEST(JobSettingsTest, WhatCannotBeIsRefused) {
   expect_refused([](JobSettings& settings) { settings.wire = DType::kInt64; }, "int64");
   expect_refused([](JobSettings& settings) { settings.groups[0].nesterov = true; }, "Nesterov");
   expect_refused([](JobSettings& settings) { settings.clip_norm = -1; }, "norm");
+  expect_refused([](JobSettings& settings) { settings.norm_jobs = 2; }, "name their group, and clip");
   expect_refused(
       [](JobSettings& settings) {
         settings.update_time = UpdateTime::kAtOnce;
