@@ -126,6 +126,13 @@ class PlanReader {
     if (const Json* const bound = entry.required("memory_bytes"); bound != nullptr && !bound->is_null()) {
       record.memory_bytes = entry.integer("memory_bytes");
     }
+    if (entry.optional("replicas") != nullptr) {
+      const std::int64_t replicas = entry.integer("replicas");
+      if (!defect_ && (replicas < 2 || replicas > kMostWorkers)) {
+        entry.fail("'replicas' is " + std::to_string(replicas));
+      }
+      record.replicas = static_cast<int>(replicas);
+    }
     record.program_path = entry.string("program_path");
     if (const Json* const list = entry.required("descriptions"); list != nullptr) {
       record.descriptions = entry.names_of(*list, "descriptions");
@@ -253,6 +260,7 @@ std::string plan_text(const PlanRecord& record, const graph::Program& program) {
             return "{\"parts\":" + std::to_string(level.parts) + ",\"link\":" + json_string(level.link) + "}";
           });
   text += "],\n\"options\":{\"memory_bytes\":" + (record.memory_bytes ? std::to_string(*record.memory_bytes) : "null");
+  text += record.replicas > 1 ? ",\"replicas\":" + std::to_string(record.replicas) : "";
   text += ",\"program_path\":" + json_string(record.program_path) + ",\"descriptions\":[" +
           joined(record.descriptions, ",", [](const std::string& path) { return json_string(path); });
   text += "],\"topology\":" + (record.topology == Topology{} ? "null" : topology_json(record.topology)) + "}";

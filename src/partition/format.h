@@ -39,6 +39,7 @@ struct Prediction {
 // A plan with where it comes from.
 struct PlanRecord {
   Plan plan;
+  int replicas = 1;                          // that take a batch each, every one of them as the plan says
   std::optional<std::int64_t> memory_bytes;  // the bound it was made for
   std::string program_path;                  // relative to the plan's folder, as the paths below
   std::vector<std::string> descriptions;     // .tdl files

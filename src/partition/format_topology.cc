@@ -27,7 +27,8 @@ std::string topology_json(const Topology& topology) {
     const Link& link = topology.links[index];
     text += (index == 0 ? "" : ",") + std::string("{\"name\":") + json_string(link.name) +
             ",\"parts\":" + std::to_string(link.parts) + ",\"bandwidth\":" + json_float(link.bandwidth) +
-            ",\"latency\":" + json_float(link.latency) + "}";
+            ",\"latency\":" + json_float(link.latency) +
+            (link.processor_time > 0 ? ",\"processor_time\":" + json_float(link.processor_time) : "") + "}";
   }
   return text + "],\"flops\":" + json_float(topology.flops) +
          ",\"memory_bandwidth\":" + json_float(topology.memory_bandwidth) + "}";
@@ -50,6 +51,7 @@ Topology topology_from_json(const Json& json, const std::string& where, std::opt
     link.parts = static_cast<int>(parts);
     read_number(of_link, "bandwidth", link.bandwidth);
     read_number(of_link, "latency", link.latency, true);
+    read_number(of_link, "processor_time", link.processor_time, true);
     of_link.finish();
     topology.links.push_back(std::move(link));
   }

@@ -21,6 +21,8 @@ std::int64_t aligned(std::int64_t elements, DType dtype) {
   return (bytes + memory::kArenaAlignment - 1) / memory::kArenaAlignment * memory::kArenaAlignment;
 }
 
+bool is_update(const graph::Node& node) { return node.op == "tesser::sgd" || node.op == "tesser::adam"; }
+
 bool is_empty(const tdl::Box& box) {
   return std::any_of(box.begin(), box.end(), [](const tdl::Interval& interval) { return interval.empty(); });
 }
@@ -57,13 +59,17 @@ class WorkerAccount {
   }
 
   WorkerMemory run(const std::vector<std::vector<ValueId>>& read, const std::vector<ValueId>& shares,
-                   const std::vector<NodeId>& last_use) {
+                   const std::vector<NodeId>& last_use, const std::vector<NodeId>& runs_at) {
     for (std::size_t value = 0; value < program_.values.size(); ++value) {
       owned_[value] = owned_region(plan_, program_, static_cast<ValueId>(value), digits_);
     }
     for (const ValueId input : program_.inputs) account_.state_bytes += bytes(input, region(input));
     for (NodeId node = 0; node <= last_node_; ++node) {
-      add_node(node, read[static_cast<std::size_t>(node)], shares, last_use);
+      const std::vector<ValueId>& operands = read[static_cast<std::size_t>(node)];
+      const bool by_itself = add_node(node, operands, shares, last_use);
+      if (is_update(program_.node(node))) {
+        keep(operands, by_itself ? runs_at[static_cast<std::size_t>(node)] : node);
+      }
     }
     for (const auto& [key, block] : fetched_) transient_.push_back(block);
     return finish();
@@ -76,7 +82,18 @@ class WorkerAccount {
     return aligned(tdl::volume(part), program_.value(value).dtype);
   }
 
-  void add_node(NodeId id, const std::vector<ValueId>& read, const std::vector<ValueId>& shares,
+  // Until that node.
+  void keep(const std::vector<ValueId>& values, NodeId node) {
+    for (const ValueId value : values) {
+      if (const std::int32_t block = block_of_[static_cast<std::size_t>(value)]; block != kNone) {
+        NodeId& end = at_rest_[static_cast<std::size_t>(block)].last_node;
+        end = std::max(end, node);
+      }
+    }
+  }
+
+  // Whether the worker computes its part without others, in the memory of what it reads where that is shared.
+  bool add_node(NodeId id, const std::vector<ValueId>& read, const std::vector<ValueId>& shares,
                 const std::vector<NodeId>& last_use) {
     const tdl::NodeSemantics& semantics = semantics_[static_cast<std::size_t>(id)];
     const tdl::Box box = worker_box(plan_, id, semantics, digits_);
@@ -85,11 +102,13 @@ class WorkerAccount {
     for (std::size_t operand = 0; operand < read.size() && computes; ++operand) {
       in_place = add_operand(id, read[operand], semantics, operand, box) && in_place;
     }
+    bool by_itself = in_place;
     for (std::size_t result = 0; result < node(id).outputs.size(); ++result) {
       const ValueId value = node(id).outputs[result];
       if (value == kNone) continue;
       std::int64_t rest_bytes = bytes(value, region(value));
       const bool final = add_parts(id, value, semantics, result, box, computes, rest_bytes);
+      by_itself = by_itself && final;
       const auto other = std::find_if(read.begin(), read.end(), [&](ValueId operand) {
         return shares[static_cast<std::size_t>(operand)] == shares[static_cast<std::size_t>(value)];
       });
@@ -105,6 +124,7 @@ class WorkerAccount {
         end = std::max(end, last);
       }
     }
+    return by_itself;
   }
 
   // Whether the worker has what it needs.
@@ -227,9 +247,30 @@ MemoryPredictor::MemoryPredictor(const graph::Program& program, const std::vecto
   const auto use = [this](ValueId value, NodeId node) {
     if (value != kNone) last_use_[static_cast<std::size_t>(value)] = node;
   };
+  // By storage: the last node other than updates that reads a value in it.
+  std::vector<NodeId> last_reader(liveness.storages.size(), kNone);
   for (NodeId id = 0; id <= last; ++id) {
     read_.push_back(graph::values_read(program.node(id)));
-    for (const ValueId value : read_.back()) use(value, id);
+    if (is_update(program.node(id))) continue;
+    for (const ValueId value : read_.back()) {
+      use(value, id);
+      if (const std::int32_t storage = liveness.storage_of[static_cast<std::size_t>(value)]; storage != kNone) {
+        last_reader[static_cast<std::size_t>(storage)] = id;
+      }
+    }
+  }
+  // An update runs as early as what it reads and the last other reader of the state that it changes allow.
+  for (NodeId id = 0; id <= last; ++id) {
+    runs_at_.push_back(id);
+    if (!is_update(program.node(id))) continue;
+    NodeId earliest = 0;
+    for (const ValueId value : read_[static_cast<std::size_t>(id)]) {
+      const std::int32_t storage = liveness.storage_of[static_cast<std::size_t>(value)];
+      const bool is_state = program.value(value).is_state() && storage != kNone;
+      earliest = std::max({earliest, program.value(value).producer,
+                           is_state ? last_reader[static_cast<std::size_t>(storage)] : NodeId{0}});
+    }
+    runs_at_.back() = std::min(earliest, id);
   }
   use(program.loss, last);
   for (const auto* const outputs : {&program.metrics, &program.results}) {
@@ -239,7 +280,7 @@ MemoryPredictor::MemoryPredictor(const graph::Program& program, const std::vecto
 }
 
 WorkerMemory MemoryPredictor::of_worker(const Plan& plan, std::int64_t worker, const MemoryOptions& options) const {
-  return WorkerAccount(program_, semantics_, plan, worker, options).run(read_, shares_, last_use_);
+  return WorkerAccount(program_, semantics_, plan, worker, options).run(read_, shares_, last_use_, runs_at_);
 }
 
 WorkerMemory MemoryPredictor::worst(const Plan& plan, const MemoryOptions& options) const {

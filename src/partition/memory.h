@@ -46,7 +46,9 @@ class MemoryPredictor {
   const std::vector<tdl::NodeSemantics>& semantics_;
   std::vector<std::vector<graph::ValueId>> read_;  // by node: graph::values_read
   std::vector<graph::ValueId> shares_;             // by value: the value in whose memory it lies when nothing is cut
-  std::vector<graph::NodeId> last_use_;            // by value: of itself, not of what shares its memory; kNone: none
+  std::vector<graph::NodeId> last_use_;  // by value: of itself, not of what shares its memory nor by updates; or kNone
+  // By node: when an update runs that needs nothing of other workers, as the executor moves it; of others, the node.
+  std::vector<graph::NodeId> runs_at_;
 };
 
 WorkerMemory worker_memory(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics,

@@ -10,17 +10,6 @@ namespace {
 
 using graph::NodeId;
 
-// The first worker has the largest of uneven parts.
-double share(const tdl::Box& whole, const tdl::Box& part) {
-  double share = 1;
-  for (std::size_t variable = 0; variable < whole.size(); ++variable) {
-    if (whole[variable].size() > 0) {
-      share *= static_cast<double>(part[variable].size()) / static_cast<double>(whole[variable].size());
-    }
-  }
-  return share;
-}
-
 // What a worker receives, by level: one thing after the other.
 class Links {
  public:
@@ -37,6 +26,7 @@ class Links {
     double arrived = time;
     for (std::size_t level = 0; level < level_bytes.size(); ++level) {
       if (level_bytes[level] == 0) continue;
+      owed_ += static_cast<double>(level_bytes[level]) * links_[level].processor_time;
       double& free = free_[level];
       free = std::max(free, time) + static_cast<double>(level_bytes[level]) / links_[level].bandwidth;
       arrived = std::max(arrived, free + links_[level].latency);
@@ -44,12 +34,28 @@ class Links {
     return arrived;
   }
 
+  // The processor has nothing to do for so long but to move bytes.
+  void wait(double seconds) { owed_ -= std::min(owed_, std::max(seconds, 0.0)); }
+  // Its time for moving bytes that no waiting has hidden.
+  double owed() const { return owed_; }
+
  private:
   std::vector<Link> links_;   // by level
   std::vector<double> free_;  // by level: when it has carried all so far
+  double owed_ = 0;
 };
 
 }  // namespace
+
+double work_share(const tdl::Box& whole, const tdl::Box& part) {
+  double share = 1;
+  for (std::size_t variable = 0; variable < whole.size(); ++variable) {
+    if (whole[variable].size() > 0) {
+      share *= static_cast<double>(part[variable].size()) / static_cast<double>(whole[variable].size());
+    }
+  }
+  return share;
+}
 
 double node_seconds(const graph::Program& program, const graph::Node& node, const Topology& topology) {
   if (graph::operator_class(node.op) == graph::OperatorClass::kView) return 0;
@@ -79,6 +85,10 @@ StepTime step_time(const graph::Program& program, const std::vector<tdl::NodeSem
     time.computing += seconds;
     now += seconds;
   };
+  const auto wait_until = [&](double arrival) {
+    links.wait(arrival - now);
+    now = std::max(now, arrival);
+  };
   auto send = sends.begin();
   auto round = traffic.rounds.begin();
   for (NodeId id = 0; id < static_cast<NodeId>(program.nodes.size()); ++id) {
@@ -87,12 +97,12 @@ StepTime step_time(const graph::Program& program, const std::vector<tdl::NodeSem
       double& arrival = arrivals[static_cast<std::size_t>((*send)->node)];
       arrival = std::max(arrival, links.receive(now, (*send)->level_bytes));
     }
-    now = std::max(now, arrivals[place]);
+    wait_until(arrivals[place]);
     compute(node_seconds(program, program.nodes[place], topology) *
-            share(semantics[place].whole_box(), worker_box(plan, id, semantics[place], first)));
+            work_share(semantics[place].whole_box(), worker_box(plan, id, semantics[place], first)));
     for (; round != traffic.rounds.end() && round->node == id; ++round) {
       if (round->sent != graph::kNone) continue;
-      now = links.receive(now, round->level_bytes);
+      wait_until(links.receive(now, round->level_bytes));
       if (round->parts > 1) {  // all parts are read, and their sum is written
         const auto received =
             static_cast<double>(std::accumulate(round->level_bytes.begin(), round->level_bytes.end(), std::int64_t{0}));
@@ -101,7 +111,7 @@ StepTime step_time(const graph::Program& program, const std::vector<tdl::NodeSem
       }
     }
   }
-  time.receiving = now - time.computing;
+  time.receiving = now + links.owed() - time.computing;
   return time;
 }
 

@@ -14,7 +14,9 @@ namespace tesser::partition {
 // Seconds of one step of the worker that has most to do.
 struct StepTime {
   double computing = 0;
-  double receiving = 0;  // waiting for what others send: transfers and parts of them that no computing hides
+  // Waiting for what others send: transfers and parts of them that no computing hides, and the processor's time for
+  // them that no waiting hides.
+  double receiving = 0;
   double total() const { return computing + receiving; }
 };
 
@@ -23,6 +25,9 @@ struct StepTime {
 // until it is used; a result is waited for where it is made. Every link carries one thing after the other.
 StepTime step_time(const graph::Program& program, const std::vector<tdl::NodeSemantics>& semantics, const Plan& plan,
                    const Topology& topology, const Traffic& traffic);
+
+// What a part of a node's box is of its work. The first worker has the largest of uneven parts.
+double work_share(const tdl::Box& whole, const tdl::Box& part);
 
 // Of one worker that computes all of a node.
 double node_seconds(const graph::Program& program, const graph::Node& node, const Topology& topology);

@@ -13,6 +13,9 @@ struct Link {
   int parts = 1;
   double bandwidth = 5e9;  // bytes a second that one worker receives over it
   double latency = 10e-6;  // seconds a transfer
+  // Seconds of a worker's processor that a byte takes which it receives over it, while it sends as much: TCP copies and
+  // wakes. Waiting hides it.
+  double processor_time = 0;
   bool operator==(const Link&) const = default;
 };
 

@@ -73,6 +73,38 @@ TEST_F(Memory, UnevenPartsCountByTheirLargest) {
   EXPECT_EQ(predictor.of_worker(plan, 2).state_bytes, kScalars + 21 * 32 * 4 + kBatch);
 }
 
+// The executor updates as soon as it can, so gradients do not wait for the end of the step.
+TEST(MemoryOfUpdates, AGradientLivesUntilItsUpdateCanRun) {
+  const std::string weight = R"(,"role":"parameter","dtype":"float32","shape":[64,32],"trainable":true})";
+  const auto node = [](const std::string& name, const std::string& op, const std::string& args,
+                       const std::string& shape) {
+    return R"({"name":")" + name + R"(","op":")" + op + R"(","args":)" + args + R"(,"out":[[")" + name +
+           R"(","float32",)" + shape + R"(]],"phase":"forward"},)";
+  };
+  const auto update = [](const std::string& of) {
+    return R"({"name":"update/)" + of + R"(","op":"tesser::sgd","args":["%)" + of + R"(","%d)" + of +
+           R"(",null,"%learning_rate/0","%step",0.0,0.0,0.0,false,false],"out":[[")" + of +
+           R"(.new","float32",[64,32]],null],"phase":"update"})";
+  };
+  const graph::Program program = parsed(step_text(
+      R"({"name":"w")" + weight + R"(,{"name":"v")" + weight +
+          R"(,{"name":"x","role":"batch","dtype":"float32","shape":[8,64]})",
+      node("y", "aten::mm", R"(["%x","%w"])", "[8,32]") + node("z", "aten::mm", R"(["%x","%v"])", "[8,32]") +
+          node("s", "aten::mul.Tensor", R"(["%y","%z"])", "[8,32]") + node("loss", "aten::sum", R"(["%s"])", "[]") +
+          node("xt", "aten::t", R"(["%x"])", "[64,8]") + node("dv", "aten::mm", R"(["%xt","%y"])", "[64,32]") +
+          node("dw", "aten::mm", R"(["%xt","%z"])", "[64,32]") + update("v") + "," + update("w"),
+      R"({"role":"loss","value":"%loss"},{"role":"state","name":"w","value":"%w.new"},)"
+      R"({"role":"state","name":"v","value":"%v.new"})"));
+  const std::vector<tdl::NodeSemantics> semantics = semantics_of(program);
+  const WorkerMemory early = worker_memory(program, semantics, replicated_plan(program, {2}));
+  // y, z and the loss live beside the first gradient, z and the loss beside the second.
+  EXPECT_EQ(early.peak_bytes, early.state_bytes + kWeight + 2 * kActivation + 64);
+  // The new weights go to another worker, which the update waits for where it stands.
+  Plan others = replicated_plan(program, {2});
+  for (const graph::NodeId id : {7, 8}) others.nodes[static_cast<std::size_t>(id)] = {{0, 1}};
+  EXPECT_GE(worker_memory(program, semantics, others).peak_bytes, early.state_bytes + 2 * kWeight);
+}
+
 TEST_F(Memory, GapsOfTheArenaCount) {
   const Plan plan = batch_plan(program_, semantics_, 3);
   MemoryOptions rough;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "partition/updates_at_rest.h"
 #include "step_program.h"
 
 namespace tesser::partition {
@@ -50,6 +51,26 @@ TEST(Plan, ABoxIsCutByTheNodesVariables) {
     const tdl::Interval whole = semantics[0].whole_box()[index];
     EXPECT_EQ(box[index], static_cast<int>(index) == inner ? (tdl::Interval{16, 32}) : whole);
   }
+}
+
+TEST(Plan, UpdatesAreMadeWhereParametersLie) {
+  const graph::Program program = layer_step();
+  const std::vector<tdl::NodeSemantics> semantics = semantics_of(program);
+  Plan plan = replicated_plan(program, {2, 2});
+  const auto w = static_cast<std::size_t>(program.find("w"));
+  const auto next = static_cast<std::size_t>(program.find("w.new"));
+  const std::size_t update = program.nodes.size() - 1;
+  plan.layouts[w] = {{0, 16}, {}};
+  plan.layouts[next] = {{1, 1}, {1, 1}};
+  plan.nodes[update] = {{1, 1}, {0, 1}};
+  const Plan before = plan;
+  update_where_parameters_lie(plan, program);
+  EXPECT_EQ(plan.layouts[next], plan.layouts[w]);
+  EXPECT_EQ(plan.nodes[update], plan.layouts[w]);
+  const std::vector<int> digits = {1, 0};
+  EXPECT_EQ(tdl::region_text(owned_region(plan, program, program.find("w"), digits)),
+            tdl::region_text(worker_box(plan, static_cast<graph::NodeId>(update), semantics[update], digits)));
+  for (std::size_t node = 0; node < update; ++node) EXPECT_EQ(plan.nodes[node], before.nodes[node]);
 }
 
 }  // namespace

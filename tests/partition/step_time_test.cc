@@ -16,9 +16,9 @@ Topology slow_machines() {
   return topology;
 }
 
-StepTime time_of(const graph::Program& program, const Plan& plan) {
+StepTime time_of(const graph::Program& program, const Plan& plan, const Topology& topology = slow_machines()) {
   const std::vector<tdl::NodeSemantics> semantics = semantics_of(program);
-  return step_time(program, semantics, plan, slow_machines(), plan_traffic(program, semantics, plan));
+  return step_time(program, semantics, plan, topology, plan_traffic(program, semantics, plan));
 }
 
 // x[4, 6], of which each worker has half, is needed whole by the last operator; before it stand `count` others.
@@ -44,11 +44,23 @@ constexpr double kElementwise = 2 * 24 * 4 * 1e-6;          // of reading one te
 constexpr double kTransfer = 12 * 4 * 1e-6 + 0.001;         // of half a tensor
 constexpr double kLast = (3 * 24 * 4 + 24 * 4 + 4) * 1e-6;  // the sum of two tensors, and of its elements
 
-StepTime time_with(int operators_before) {
+StepTime time_with(int operators_before, const Topology& topology = slow_machines()) {
   const graph::Program program = late_reader(operators_before);
   Plan plan = replicated_plan(program, {2});
   plan.layouts[static_cast<std::size_t>(program.find("x"))][0].axis = 0;
-  return time_of(program, plan);
+  return time_of(program, plan, topology);
+}
+
+TEST(StepTime, TheProcessorsTimeForBytesCountsAsFarAsNoWaitingHidesIt) {
+  Topology topology = slow_machines();
+  topology.links[0].processor_time = 1e-6;
+  EXPECT_NEAR(time_with(0, topology).total(), time_with(0).total(), 1e-12) << "nothing to do but to wait";
+  topology.links[0].latency = 0;  // so the tensor is there before it is needed
+  Topology free = topology;
+  free.links[0].processor_time = 0;
+  ASSERT_NEAR(time_with(4, free).receiving, 0, 1e-12);
+  EXPECT_NEAR(time_with(4, topology).receiving, 12 * 4 * 1e-6, 1e-12) << "half a tensor";
+  EXPECT_NEAR(time_with(4, topology).computing, time_with(4).computing, 1e-12);
 }
 
 TEST(StepTime, AnOperandTravelsBesideWhatIsComputedBeforeItsUse) {
