@@ -233,8 +233,13 @@ void Dispatcher::see_to_hosted_guardian(const JobRecord& job, Watched& watched) 
     start.command = guardian_command(job.id);
     start.volume = volume_of(job.id);
     start.files = {options_.engine_settings};
-    const auto outcome = restarts ? engine.guardian_host()->restart_guardian(job.id, job.team)
-                                  : engine.guardian_host()->start_guardian(start);
+    Result<void> outcome;
+    if (restarts) {
+      outcome = engine.guardian_host()->restart_guardian(job.id, job.team);
+    }
+    if (outcome) {  // also one that had ended, which the system does not start again
+      outcome = engine.guardian_host()->start_guardian(start);
+    }
     return [this, job, restarts, outcome] {
       Watched& watched = watched_[job.id];
       watched.is_at_host = watched.is_at_host || outcome.has_value();

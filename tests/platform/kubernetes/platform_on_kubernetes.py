@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,10 +73,20 @@ class Platform:
         self.server.send_signal(signal.SIGKILL)
         self.server.wait()
 
+    @property
+    def token(self) -> str:
+        file = self.directory / "data" / "admin.token"
+        return file.read_text().strip() if file.exists() else ""
+
+    def history(self, identifier: str) -> list[dict]:
+        request = urllib.request.Request(
+            f"{self.url}/v1/jobs/{identifier}/history", headers={"Authorization": f"Bearer {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            return json.load(answer)["changes"]
+
     def command(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess:
-        token_file = self.directory / "data" / "admin.token"
-        token = token_file.read_text().strip() if token_file.exists() else ""
-        environment = os.environ | {"TESSER_SERVER": self.url, "TESSER_TOKEN": token}
+        environment = os.environ | {"TESSER_SERVER": self.url, "TESSER_TOKEN": self.token}
         result = subprocess.run(
             [str(word) for word in (binary(), *words)], env=environment, capture_output=True, text=True, timeout=SECONDS
         )
