@@ -314,9 +314,7 @@ def measure(engine: str, rounds: int, jobs: int) -> list[Figure]:
                 figures.append(Figure.of("recovery_server", engine, server_recoveries(server, rounds), "s"))
                 figures.append(Figure.of("overhead", engine, overheads(server, max(rounds // 2, 3), directory), "%"))
                 if engine == "local":
-                    figures.append(
-                        Figure.of("api_requests", engine, requests_a_second(server, jobs), "requests/s")
-                    )
+                    figures.append(Figure.of("api_requests", engine, requests_a_second(server, jobs), "requests/s"))
                     for job in server.ask("GET", "/v1/jobs?limit=1000")["jobs"]:
                         server.ask("DELETE", f"/v1/jobs/{job['id']}")
                     until(lambda: not any((server.data / "jobs").iterdir()), "the stored jobs were not removed")

@@ -55,17 +55,19 @@ LIBRARIES = [
         r"(src|tests)/platform/store/[a-z_]*\.cc$",
         "sources of src/platform/store and its tests",
     ),
-    Library("libarchive", r"archive(_entry)?\.h", r"src/platform/server/[a-z_]*\.cc$", "sources of src/platform/server"),
+    Library(
+        "libarchive", r"archive(_entry)?\.h", r"src/platform/server/[a-z_]*\.cc$", "sources of src/platform/server"
+    ),
     Library(
         "yaml-cpp",
         r"yaml-cpp/",
         r"src/platform/(job/[a-z_]*|engine/kubernetes_access)\.cc$",
         "sources of src/platform/job, and src/platform/engine/kubernetes_access.cc",
     ),
+    Library("RE2", r"re2/", r"src/platform/learner/metric_extractor\.cc$", "src/platform/learner/metric_extractor.cc"),
     Library(
-        "RE2", r"re2/", r"src/platform/learner/metric_extractor\.cc$", "src/platform/learner/metric_extractor.cc"
+        "zlib", r"zlib\.h$", r"src/platform/(client|server)/[a-z_]*\.cc$", "sources of src/platform/{client,server}"
     ),
-    Library("zlib", r"zlib\.h$", r"src/platform/(client|server)/[a-z_]*\.cc$", "sources of src/platform/{client,server}"),
     Library("libcurl", r"curl/", r"src/platform/web/[a-z_]*\.cc$", "sources of src/platform/web"),
     Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
     Library("hwloc", r"hwloc", r"src/hub/topology\.cc$", "src/hub/topology.cc"),
