@@ -9,8 +9,8 @@
 | api_requests | | answers a second to four clients, with 1,000 jobs stored |
 | overhead | a command alone | the same as a job, beside it in turns, in percent |
 
-Anchors of "FfDL" (Middleware 2019): an API server comes back in 3 to 5 s, a guardian in 1 to 2 s, a learner in 10 to 20 s,
-overhead is up to about 5%.
+Anchors of "FfDL" (Middleware 2019): an API server comes back in 3 to 5 s, a guardian in 1 to 2 s, a learner in 10 to
+20 s, overhead is up to about 5%.
 """
 
 from __future__ import annotations
