@@ -23,7 +23,7 @@ from bench.hub import report, tensors
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIMIZERS = ("sgd", "adam")
-CHUNK_BYTES = 32 * 1024
+CHUNK_BYTES = 256 * 1024  # a job's by default
 CHUNK_SWEEP = tuple(4096 * 2**power for power in range(10))  # 4 KiB to 2 MiB
 LIMIT_MILLISECONDS = 250
 TENANT_MILLISECONDS = 1500  # of a case with tenants, at least
@@ -141,7 +141,8 @@ def cases(options: argparse.Namespace) -> Iterator[list[Case]]:
         for optimizer in options.optimizers:
             for workers in options.workers:
                 for model in options.models:
-                    yield [Case(model, "tesser-dedicated", workers, optimizer, size) for size in CHUNK_SWEEP]
+                    for system in ("tesser-dedicated", "tesser-network"):
+                        yield [Case(model, system, workers, optimizer, size) for size in CHUNK_SWEEP]
         return
     for workers in options.workers:
         for model in options.models:
@@ -205,7 +206,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="how often each system has its turn (1)")
     parser.add_argument("--time", type=int, default=100, help="milliseconds of a turn, after its warm-up (100)")
     parser.add_argument("--quick", action="store_true", help="two models, two workers, SGD, one short round")
-    parser.add_argument("--chunks", action="store_true", help="tesser-dedicated with chunks of 4 KiB to 2 MiB instead")
+    parser.add_argument(
+        "--chunks", action="store_true", help="chunks of 4 KiB to 2 MiB instead, in shared memory and TCP"
+    )
     parser.add_argument("--tenants", action="store_true", help="eight jobs of one hub, one of them hostile, instead")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench")
     parser.add_argument("--program", type=Path, default=ROOT / "build" / "release" / "bin" / "hub_bench")

@@ -4,7 +4,7 @@
 //     hub_bench tenants MILLISECONDS
 //     hub_bench SYSTEM WORKERS OPTIMIZER MILLISECONDS CHUNK_BYTES ELEMENTS...
 //
-// SYSTEM: tesser-dedicated, tesser-colocated, wide. OPTIMIZER: sgd, adam.
+// SYSTEM: tesser-dedicated, tesser-network, tesser-colocated, wide. OPTIMIZER: sgd, adam.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -23,7 +23,7 @@ using namespace tesser::bench;
 int refuse() {
   std::fprintf(stderr,
                "usage: hub_bench limit|tenants MILLISECONDS\n"
-               "       hub_bench tesser-dedicated|tesser-colocated|wide WORKERS sgd|adam MILLISECONDS "
+               "       hub_bench tesser-dedicated|tesser-network|tesser-colocated|wide WORKERS sgd|adam MILLISECONDS "
                "CHUNK_BYTES ELEMENTS...\n");
   return 2;
 }
@@ -59,7 +59,10 @@ int main(int count, char** arguments) {
     return measure_wide(exchange);
   }
   if (words[0] == "tesser-dedicated") {
-    return measure_dedicated(exchange);
+    return measure_dedicated(exchange, false);
+  }
+  if (words[0] == "tesser-network") {
+    return measure_dedicated(exchange, true);
   }
   if (words[0] == "tesser-colocated") {
     return measure_colocated(exchange);

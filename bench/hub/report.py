@@ -90,11 +90,11 @@ def tenant_table(rounds: Rows) -> str:
 
 def chunk_table(rows: Rows) -> str:
     lines = [
-        "| model | workers | optimizer | chunk | exchanges/s | best | GB/s | of the limit |",
-        "|---|---:|---|---:|---:|---:|---:|---:|",
+        "| model | system | workers | optimizer | chunk | exchanges/s | best | GB/s | of the limit |",
+        "|---|---|---:|---|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        cells = [row["model"], str(row["workers"]), row["optimizer"], size_text(row["chunk_bytes"])]
+        cells = [row["model"], row["system"], str(row["workers"]), row["optimizer"], size_text(row["chunk_bytes"])]
         cells += [number(row[key]) for key in ("exchanges_s", "exchanges_s_best", "gb_s")]
         cells.append(f"{row['gb_s'] / row['limit_gb_s']:.2f}")
         lines.append(f"| {' | '.join(cells)} |")
@@ -105,7 +105,7 @@ def chunk_picture(rows: Rows) -> str:
     """Exchanges a second by the size of chunks, one line a model, number of workers and optimizer."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        name = f"{row['model']}, {row['workers']} workers, {row['optimizer']}"
+        name = f"{row['model']}, {row['system']}, {row['workers']} workers, {row['optimizer']}"
         lines.setdefault(name, []).append((row["chunk_bytes"], row["exchanges_s"]))
     palette = ("#1b6ca8", "#e07b39", "#2a9d6f", "#8a8a8a", "#58a4d6", "#222222")
     colours = {name: palette[place % len(palette)] for place, name in enumerate(lines)}

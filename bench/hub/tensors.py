@@ -24,6 +24,9 @@ def bytes_an_element(system: str, workers: int, optimizer: str) -> float:
     kernel's sockets hold under way is not counted.
     """
     update = 8 + 8 * STATE_TENSORS[optimizer]  # weights and state, read and written
+    if system == "tesser-network":
+        # Gradients leave, are put into the hub's memory and read there; weights leave and are put into the worker's.
+        return 5 * FLOAT * workers + update
     if system.startswith("tesser-"):
         # Gradients are read where the workers have them; the weights are those that all workers see.
         return FLOAT * workers + update
@@ -44,6 +47,7 @@ def memory_bytes(system: str, elements: int, workers: int, optimizer: str) -> in
     arrays = {
         "tesser-dedicated": workers + (workers > 2) + 1 + state,
         "tesser-colocated": workers + (workers > 2) + 1 + state,
+        "tesser-network": 3 * workers + (workers > 2) + 1 + state,
         "gloo": workers * (2 + state),
         "wide": 3 * workers + 2 + state,
     }

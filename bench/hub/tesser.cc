@@ -25,8 +25,9 @@ hub::JobSettings settings_of(const Exchange& exchange, bool colocated) {
   return settings;
 }
 
-hub::HubOptions hub_options(std::string processors) {
+hub::HubOptions hub_options(std::string processors, bool network = false) {
   hub::HubOptions options;
+  options.through_network = network;
   options.processors = std::move(processors);
   return options;
 }
@@ -34,8 +35,9 @@ hub::HubOptions hub_options(std::string processors) {
 class TesserWorker final : public Worker {
  public:
   static Result<std::unique_ptr<Worker>> open(const Exchange& exchange, int rank, std::vector<std::string> hubs,
-                                              std::unique_ptr<hub::Hub> own) {
+                                              std::unique_ptr<hub::Hub> own, bool network) {
     hub::ClientOptions options;
+    options.through_network = network;
     const bool colocated = own != nullptr;
     options.hubs = std::move(hubs);
     options.job = "bench";
@@ -94,17 +96,17 @@ Result<void> tell_address(Meeting& meeting, int place, const std::string& url) {
 
 }  // namespace
 
-int measure_dedicated(const Exchange& exchange) {
-  const Serve serve = [](Meeting& meeting, const std::function<void()>& ready,
-                         const std::function<void()>& is_over) -> Result<void> {
-    TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<hub::Hub> server, hub::Hub::open(hub_options("")));
+int measure_dedicated(const Exchange& exchange, bool network) {
+  const Serve serve = [network](Meeting& meeting, const std::function<void()>& ready,
+                                const std::function<void()>& is_over) -> Result<void> {
+    TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<hub::Hub> server, hub::Hub::open(hub_options("", network)));
     TESSER_RETURN_IF_ERROR(tell_address(meeting, 0, server->url()));
     ready();
     is_over();
     return {};
   };
   return measure(exchange, serve, [&](int rank, Meeting& meeting) {
-    return TesserWorker::open(exchange, rank, {meeting.addresses[0]}, nullptr);
+    return TesserWorker::open(exchange, rank, {meeting.addresses[0]}, nullptr, network);
   });
 }
 
@@ -119,7 +121,7 @@ int measure_colocated(const Exchange& exchange) {
     for (int worker = 0; worker < exchange.workers; ++worker) {
       hubs.emplace_back(meeting.addresses[worker]);
     }
-    return TesserWorker::open(exchange, rank, std::move(hubs), std::move(own));
+    return TesserWorker::open(exchange, rank, std::move(hubs), std::move(own), false);
   });
 }
 

@@ -5,7 +5,8 @@
 
 namespace tesser::bench {
 
-int measure_dedicated(const Exchange& exchange);
+// `network`: workers and hub reach each other by TCP over loopback, never through shared memory.
+int measure_dedicated(const Exchange& exchange, bool network);
 int measure_colocated(const Exchange& exchange);
 
 }  // namespace tesser::bench

@@ -80,6 +80,7 @@ JobSettings settings_for(std::int64_t replicas, const std::vector<std::int64_t>&
   JobSettings settings;
   settings.replicas = replicas;
   settings.groups = {group};
+  settings.chunk_bytes = 32 * 1024;  // several of most tensors
   for (std::size_t key = 0; key < sizes.size(); ++key) {
     settings.keys.push_back({"tensor" + std::to_string(key), sizes[key], 0});
   }

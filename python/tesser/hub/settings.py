@@ -73,7 +73,7 @@ class Settings:
     gradient_dtype: torch.dtype = torch.float32  # as gradients travel
     on_loss: str = "stop"
     one_machine: bool = False
-    chunk_bytes: int = 32 * 1024
+    chunk_bytes: int = 256 * 1024
 
     def to_json(self) -> str:
         if self.gradient_dtype not in GRADIENT_DTYPES:

@@ -36,7 +36,7 @@ def wrap(
     overlap: bool = True,
     racks: int = 1,
     one_machine: bool | None = None,
-    chunk_bytes: int = 32 * 1024,
+    chunk_bytes: int = 256 * 1024,
     patience: float = 60.0,
     network: bool = False,
 ) -> tuple[torch.nn.Module, HubOptimizer]:

@@ -259,7 +259,7 @@ def by_hub(
         optimizer.load_state_dict(start["optimizer"])
     model, optimizer = tesser.hub.wrap(
         model, optimizer, rank=rank, replicas=replicas, job=job, nonce=NONCE, clip_norm=training.clip_norm,
-        average=training.average, **options,
+        average=training.average, **{"chunk_bytes": 4096, **options},
     )  # fmt: skip
     if start and start["after"]:
         model.load_state_dict(start["model"])
