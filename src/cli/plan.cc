@@ -12,6 +12,7 @@
 #include "graph/read.h"
 #include "partition/expand.h"
 #include "partition/format.h"
+#include "partition/replicas.h"
 #include "partition/search.h"
 #include "partition/signature.h"
 #include "partition/summary.h"
@@ -27,6 +28,7 @@ Examples:
   tesser plan gpt.tesser --workers 8 --memory 12GiB -o gpt.plan     that fits workers of so much memory
   tesser plan gpt.tesser --workers 8 --preset tofu -o gpt.plan      least communication, everything cut at rest
   tesser plan gpt.tesser --workers 8 --topology machines.json -o gpt.plan
+  tesser plan gpt.tesser --workers 8 --replicas auto -o gpt.plan    replicas that take a batch each, if that is faster
   tesser show gpt.plan                                              what is cut how, what moves and why
 
 docs/formats/plan.md describes plans and topologies, docs/tdl.md descriptions of operators (--tdl).)";
@@ -36,6 +38,7 @@ struct Arguments {
   int workers = 0;
   std::string preset = "default";
   std::string memory;
+  std::string replicas = "1";
   fs::path topology;
   std::vector<fs::path> descriptions;
   fs::path output;
@@ -84,11 +87,11 @@ void print_json(const partition::PlanRecord& record, const partition::SearchRepo
   fmt::print(
       "{{\n\"program\":{},\n\"program_hash\":{},\n\"preset\":{},\n\"workers\":{},\n\"nodes\":{},\n\"seconds\":{},\n"
       "\"bytes_per_step\":{},\n\"level_bytes\":[{}],\n\"state_bytes_per_worker\":{},\n\"peak_bytes_per_worker\":{},\n"
-      "\"step_seconds\":{},\n\"undescribed\":[{}]\n}}\n",
+      "\"step_seconds\":{},\n\"replicas\":{},\n\"undescribed\":[{}]\n}}\n",
       json_string(record.plan.program), json_string(record.plan.program_hash), json_string(record.plan.preset),
       record.plan.workers(), nodes, json_float(report.seconds), predicted.bytes_per_step,
       fmt::join(predicted.level_bytes, ","), predicted.state_bytes, predicted.peak_bytes, json_float(predicted.seconds),
-      fmt::join(names, ","));
+      record.replicas, fmt::join(names, ","));
 }
 
 Result<int> run_plan(const Arguments& arguments) {
@@ -106,16 +109,35 @@ Result<int> run_plan(const Arguments& arguments) {
   const std::vector<partition::Undescribed> undescribed = partition::undescribed_operators(program, semantics);
   warn(undescribed);
   partition::SearchReport report;
-  TESSER_ASSIGN_OR_RETURN(record.plan, partition::search(program, semantics, options, &report));
+  record.topology = options.topology;
+  std::string table;
+  double step_seconds = 0;
+  if (arguments.replicas == "auto") {
+    TESSER_ASSIGN_OR_RETURN(const std::vector<partition::ReplicaChoice> choices,
+                            partition::replica_choices(program, semantics, options));
+    const partition::ReplicaChoice& best = partition::fastest(choices);
+    table = partition::print(choices);
+    record.plan = best.plan;
+    record.topology = best.topology;
+    record.replicas = best.replicas;
+    step_seconds = best.seconds;
+  } else {
+    TESSER_ASSIGN_OR_RETURN(record.plan, partition::search(program, semantics, options, &report));
+  }
   record.plan.program = captured.name;
   record.plan.program_hash = partition::program_hash(captured);
   record.memory_bytes = options.memory_bytes;
-  record.topology = options.topology;
   record.program_path = relative_to(arguments.program, arguments.output.parent_path());
-  record.predicted = partition::prediction(partition::plan_cost(program, semantics, record.plan, options.topology));
+  record.predicted = partition::prediction(partition::plan_cost(program, semantics, record.plan, record.topology));
   TESSER_RETURN_IF_ERROR(partition::write_plan(record, program, arguments.output));
   if (arguments.json) {
     print_json(record, report, undescribed, program.nodes.size());
+    return 0;
+  }
+  if (!table.empty()) {
+    fmt::print("{}: {} workers as {} replica{} of {}, {:.3g} s a step of {} expected\n{}", arguments.output.string(),
+               arguments.workers, record.replicas, record.replicas == 1 ? "" : "s", record.plan.workers(), step_seconds,
+               record.replicas == 1 ? "one batch" : fmt::format("{} batches", record.replicas), table);
     return 0;
   }
   const partition::Prediction& predicted = record.predicted;
@@ -147,6 +169,12 @@ void add_plan(CLI::App& app, Action& action) {
                        fmt::format("{}", fmt::join(presets, ", ")))
       ->check(CLI::IsMember(presets));
   command->add_option("--memory", arguments->memory, "What a worker has: 12GiB, 500MB (only for preset default)");
+  command
+      ->add_option("--replicas", arguments->replicas,
+                   "auto: divide the workers into replicas that take a batch each, as gives most batches a second "
+                   "within --memory; 1: one copy of the step, over all workers")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"1", "auto"}));
   command->add_option("--topology", arguments->topology, "What is known of machines and links (JSON)");
   command->add_option("--tdl", arguments->descriptions, "Descriptions of operators besides those shipped");
   command->add_option("-o,--output", arguments->output, "The plan, NAME.plan")->required();

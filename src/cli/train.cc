@@ -15,8 +15,11 @@
 #include "cli/commands.h"
 #include "cli/reporters.h"
 #include "cli/stop_signal.h"
+#include "partition/format.h"
+#include "partition/replicas.h"
 #include "runtime/coordinator.h"
 #include "runtime/hosts.h"
+#include "runtime/memory_limit.h"
 #include "runtime/train.h"
 
 namespace tesser::cli {
@@ -31,6 +34,7 @@ Examples:
   tesser train gpt.tesser --data shakespeare --plan gpt.plan
   tesser train gpt.tesser --data shakespeare --hosts node1,node2
   tesser train gpt.tesser --data shakespeare --replicas 2 --workers 2
+  tesser train gpt.tesser --data shakespeare --replicas auto --workers 4
 
 The data directory holds NAME.npy, NAME.safetensors or NAME.bin with NAME.json for each batch value NAME of the
 program (docs/formats/data.md). Ctrl-C finishes the step and writes a checkpoint where --checkpoint was given; the
@@ -48,9 +52,11 @@ struct Arguments {
   int workers = 1;
   std::string preset = "default";
   std::string memory;
+  std::string replicas = "1";
   std::string hosts;
   std::string launcher = "ssh -o BatchMode=yes";
   bool workers_given = false;
+  bool replicas_given = false;
   bool no_shuffle = false;
   bool json = false;
 
@@ -95,12 +101,42 @@ Result<runtime::DistributedOptions> distributed_options(const Arguments& argumen
   return options;
 }
 
-Result<runtime::TrainEnd> train(const Arguments& arguments, runtime::TrainReporter& reporter,
-                                const std::atomic<bool>& stop) {
+// Divides the workers among replicas, where that is asked for or a plan says so.
+Result<void> choose_replicas(Arguments& arguments, runtime::DistributedOptions& distributed,
+                             runtime::TrainReporter& reporter) {
+  if (arguments.replicas != "auto") {
+    if (distributed.plan.plan && !arguments.replicas_given) {
+      TESSER_ASSIGN_OR_RETURN(const partition::PlanRecord plan, partition::read_plan_header(*distributed.plan.plan));
+      arguments.options.replicas = plan.replicas;
+    }
+    return {};
+  }
+  if (distributed.plan.plan) {
+    return invalid_input(
+        "--replicas auto: a plan says itself how many replicas it is for (tesser plan --replicas auto)");
+  }
+  runtime::PlanChoice choice = distributed.plan;
+  if (!choice.memory_bytes && choice.preset == partition::Preset::kDefault && distributed.hosts.empty() &&
+      !distributed.external) {
+    choice.memory_bytes = runtime::memory_limit().bytes / choice.workers;  // all workers share this machine
+  }
+  TESSER_ASSIGN_OR_RETURN(const std::vector<partition::ReplicaChoice> choices,
+                          runtime::divide_workers(arguments.options.program, choice));
+  const partition::ReplicaChoice& best = partition::fastest(choices);
+  reporter.note(fmt::format("{} workers as {} replica{} of {}\n{}", choice.workers, best.replicas,
+                            best.replicas == 1 ? "" : "s", best.workers, partition::print(choices)));
+  arguments.options.replicas = best.replicas;
+  distributed.plan.workers = best.workers;
+  distributed.plan.replicas_of_topology = best.replicas;
+  return {};
+}
+
+Result<runtime::TrainEnd> train(Arguments arguments, runtime::TrainReporter& reporter, const std::atomic<bool>& stop) {
   if (!arguments.is_distributed()) {
     return runtime::train(arguments.options, reporter, stop);
   }
-  TESSER_ASSIGN_OR_RETURN(const runtime::DistributedOptions distributed, distributed_options(arguments));
+  TESSER_ASSIGN_OR_RETURN(runtime::DistributedOptions distributed, distributed_options(arguments));
+  TESSER_RETURN_IF_ERROR(choose_replicas(arguments, distributed, reporter));
   return runtime::train_distributed(arguments.options, distributed, reporter, stop);
 }
 
@@ -159,11 +195,12 @@ void add_train(CLI::App& app, Action& action) {
   auto* workers = command->add_option("-w,--workers", arguments->workers, "Workers that compute a part of each step");
   workers->capture_default_str()->check(CLI::Range(1, 1 << 16));
   auto* replicas = command
-                       ->add_option("--replicas", options.replicas,
+                       ->add_option("--replicas", arguments->replicas,
                                     "Copies of the program that take a batch each and average their gradients in a "
-                                    "parameter hub; --workers are those of each")
+                                    "parameter hub; --workers are those of each. auto: --workers are all, divided into "
+                                    "replicas as gives most batches a second within --memory")
                        ->capture_default_str()
-                       ->check(CLI::Range(1, 64));
+                       ->check(CLI::IsMember({"auto"}) | CLI::Range(1, 64));
   command
       ->add_option("--hub", distributed.hub,
                    "Hub where the replicas meet, as tesser hub serve prints it: http://HOST:PORT (else one in this "
@@ -218,8 +255,10 @@ void add_train(CLI::App& app, Action& action) {
                       "Data directory on which the forward program is evaluated after each epoch and at the end");
   command->add_flag("--json", arguments->json, "Write one event a line (docs/formats/events.md)");
   command->footer(kExamples);
-  command->callback([arguments, workers, &action] {
+  command->callback([arguments, workers, replicas, &action] {
     arguments->workers_given = workers->count() > 0;
+    arguments->replicas_given = replicas->count() > 0;
+    arguments->options.replicas = arguments->replicas == "auto" ? 1 : std::atoll(arguments->replicas.c_str());
     arguments->options.shuffle = !arguments->no_shuffle;
     action = [arguments] { return run_train(*arguments); };
   });

@@ -157,6 +157,10 @@ std::string to_json(const WorkerTask& task) {
       .add("hub_job", task.hub_job)
       .add("hub_token", task.hub_token)
       .add("hub_nonce", task.hub_nonce)
+      .add("clip_norm", task.clip_norm)
+      .add("clip_parts", task.clip_parts)
+      .add("clip_part", task.clip_part)
+      .add_text("clip_values", json_list(task.clip_values))
       .add("program", task.program)
       .add("program_checksum", task.program_checksum)
       .add("state_bytes", task.state_bytes)
@@ -201,6 +205,10 @@ Result<WorkerTask> read_task(const std::string& text) {
     task.hub_job = reader.string("hub_job");
     task.hub_token = reader.string("hub_token");
     task.hub_nonce = reader.string("hub_nonce");
+    task.clip_norm = reader.number("clip_norm");
+    task.clip_parts = static_cast<int>(reader.integer("clip_parts", 1));
+    task.clip_part = static_cast<int>(reader.integer("clip_part"));
+    task.clip_values = reader.strings("clip_values");
     task.program = reader.string("program");
     task.program_checksum = reader.string("program_checksum");
     task.state_bytes = reader.integer("state_bytes", 0);

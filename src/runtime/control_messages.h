@@ -28,7 +28,11 @@ struct WorkerTask {
   std::string hub_job;  // beginning of the jobs' names
   std::string hub_token;
   std::string hub_nonce;
-  std::string program;  // NAME.tesser
+  double clip_norm = 0;                  // of the gradient of all parts, which the hub clips; 0: none
+  int clip_parts = 1;                    // workers of a replica that have parameters
+  int clip_part = 0;                     // which of those this one is
+  std::vector<std::string> clip_values;  // parameters whose part counts here; of equal parts one worker's does
+  std::string program;                   // NAME.tesser
   // What the coordinator's copies of program and data say of themselves, as machines may have copies of their own.
   std::string program_checksum;
   std::int64_t state_bytes = 0;  // of state.safetensors; 0: there is none

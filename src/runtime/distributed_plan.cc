@@ -1,5 +1,6 @@
 #include "runtime/distributed_plan.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,11 +10,28 @@
 #include "partition/expand.h"
 #include "partition/format.h"
 #include "partition/signature.h"
+#include "partition/updates_at_rest.h"
+#include "runtime/passes/push_gradients.h"
 
 namespace tesser::runtime {
 namespace {
 
-Result<partition::OpenedPlan> find_plan(const std::filesystem::path& program, const PlanChoice& choice) {
+// What a plan is looked for with.
+Result<partition::SearchOptions> search_options(const PlanChoice& choice) {
+  partition::SearchOptions options;
+  options.workers = choice.workers;
+  options.preset = choice.preset;
+  options.memory_bytes = choice.memory_bytes;
+  if (choice.topology) {
+    TESSER_ASSIGN_OR_RETURN(options.topology, partition::read_topology(*choice.topology));
+    TESSER_ASSIGN_OR_RETURN(options.topology,
+                            partition::topology_of_replica(options.topology, choice.replicas_of_topology));
+  }
+  return options;
+}
+
+// Everything but the plan.
+Result<partition::OpenedPlan> open_program(const std::filesystem::path& program, const PlanChoice& choice) {
   partition::OpenedPlan opened;
   opened.catalogue = tdl::Catalogue::shipped();
   for (const std::filesystem::path& file : choice.descriptions) {
@@ -22,18 +40,50 @@ Result<partition::OpenedPlan> find_plan(const std::filesystem::path& program, co
   TESSER_ASSIGN_OR_RETURN(opened.captured, graph::read_program(program));
   TESSER_ASSIGN_OR_RETURN(opened.expanded, partition::expand(opened.captured));
   TESSER_ASSIGN_OR_RETURN(opened.semantics, partition::analyze_nodes(opened.expanded, opened.catalogue));
-  partition::SearchOptions options;
-  options.workers = choice.workers;
-  options.preset = choice.preset;
-  options.memory_bytes = choice.memory_bytes;
-  if (choice.topology) {
-    TESSER_ASSIGN_OR_RETURN(options.topology, partition::read_topology(*choice.topology));
-  }
+  return opened;
+}
+
+Result<partition::OpenedPlan> find_plan(const std::filesystem::path& program, const PlanChoice& choice) {
+  TESSER_ASSIGN_OR_RETURN(partition::OpenedPlan opened, open_program(program, choice));
+  TESSER_ASSIGN_OR_RETURN(const partition::SearchOptions options, search_options(choice));
   TESSER_ASSIGN_OR_RETURN(opened.record.plan, partition::search(opened.expanded, opened.semantics, options));
   opened.record.topology = options.topology;
   opened.record.plan.program = opened.captured.name;
   opened.record.plan.program_hash = partition::program_hash(opened.captured);
   return opened;
+}
+
+// By name: what the plan says of each.
+template <typename Entries>
+std::unordered_map<std::string, std::vector<partition::Cut>> by_name(
+    const Entries& entries, const std::vector<std::vector<partition::Cut>>& cuts) {
+  std::unordered_map<std::string, std::vector<partition::Cut>> named;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    named.emplace(entries[i].name, cuts[i]);
+  }
+  return named;
+}
+
+// Takes clipping out of the step and its plan, and gives its limit.
+Result<double> leave_clipping_out(partition::OpenedPlan& opened) {
+  TESSER_ASSIGN_OR_RETURN(const double clip_norm, take_clipping(opened.captured));
+  if (clip_norm == 0) {
+    return clip_norm;
+  }
+  partition::Plan& plan = opened.record.plan;
+  const auto layouts = by_name(opened.expanded.values, plan.layouts);
+  const auto nodes = by_name(opened.expanded.nodes, plan.nodes);
+  TESSER_ASSIGN_OR_RETURN(opened.expanded, partition::expand(opened.captured));
+  TESSER_ASSIGN_OR_RETURN(opened.semantics, partition::analyze_nodes(opened.expanded, opened.catalogue));
+  plan.layouts.clear();
+  for (const graph::Value& value : opened.expanded.values) {
+    plan.layouts.push_back(layouts.at(value.name));
+  }
+  plan.nodes.clear();
+  for (const graph::Node& node : opened.expanded.nodes) {
+    plan.nodes.push_back(nodes.at(node.name));
+  }
+  return clip_norm;
 }
 
 // The cheapest cut of the forward program among those that leave what it shares with the step where the step has it.
@@ -60,6 +110,13 @@ Result<lowering::Lowered> lower_forward(const graph::Program& forward, const par
 
 }  // namespace
 
+Result<std::vector<partition::ReplicaChoice>> divide_workers(const std::filesystem::path& program,
+                                                             const PlanChoice& choice) {
+  TESSER_ASSIGN_OR_RETURN(const partition::OpenedPlan opened, open_program(program, choice));
+  TESSER_ASSIGN_OR_RETURN(const partition::SearchOptions options, search_options(choice));
+  return partition::replica_choices(opened.expanded, opened.semantics, options);
+}
+
 Result<ChosenPlan> lower_for_workers(const std::filesystem::path& program, const PlanChoice& choice,
                                      const graph::Program* forward) {
   partition::OpenedPlan opened;
@@ -75,6 +132,10 @@ Result<ChosenPlan> lower_for_workers(const std::filesystem::path& program, const
     TESSER_ASSIGN_OR_RETURN(opened, find_plan(program, choice));
   }
   ChosenPlan chosen;
+  if (choice.for_hub) {
+    TESSER_ASSIGN_OR_RETURN(chosen.clip_norm, leave_clipping_out(opened));
+    partition::update_where_parameters_lie(opened.record.plan, opened.expanded);
+  }
   TESSER_ASSIGN_OR_RETURN(chosen.lowered, lowering::lower(opened.expanded, opened.semantics, opened.catalogue,
                                                           opened.record.plan, lowering::LoweringOptions{}));
   chosen.program_hash = opened.record.plan.program_hash;

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "lowering/lower.h"
+#include "partition/replicas.h"
 #include "partition/search.h"
 
 namespace tesser::runtime {
@@ -21,6 +22,11 @@ struct PlanChoice {
   std::optional<std::int64_t> memory_bytes;
   std::optional<std::filesystem::path> topology;
   std::vector<std::filesystem::path> descriptions;  // .tdl files besides those shipped
+  // For replicas: the step without its clipping by norm, each parameter updated by those that have it (a hub does
+  // both).
+  bool for_hub = false;
+  // The topology is of the machines of so many replicas together; the plan is one replica's.
+  int replicas_of_topology = 1;
 };
 
 struct ChosenPlan {
@@ -30,7 +36,13 @@ struct ChosenPlan {
   std::optional<lowering::Lowered> forward;
   std::string program_hash;
   std::string plan_hash;
+  double clip_norm = 0;  // PlanChoice::for_hub: what was taken out of the step; 0: none
 };
+
+// How choice.workers, those of all replicas, are divided into replicas of a plan each: every possibility with what it
+// costs.
+Result<std::vector<partition::ReplicaChoice>> divide_workers(const std::filesystem::path& program,
+                                                             const PlanChoice& choice);
 
 // `forward` is lowered too if given. kInvalidInput when the plan was made for another program or another number of
 // workers.

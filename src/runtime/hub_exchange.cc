@@ -56,8 +56,14 @@ hub::JobSettings HubExchange::settings() const {
   for (const UpdatedParameter& each : updates_.parameters) {
     settings.keys.push_back({name(each.parameter), elements_[static_cast<std::size_t>(each.parameter)],
                              static_cast<std::int64_t>(each.rule)});
+    settings.keys.back().in_norm = options_.clip_parts == 1 || options_.clip_values.contains(name(each.parameter));
   }
-  settings.clip_norm = updates_.clip_norm;
+  settings.clip_norm = options_.clip_norm;
+  if (options_.clip_norm > 0 && options_.clip_parts > 1) {
+    settings.norm_group = options_.clip_group;
+    settings.norm_jobs = options_.clip_parts;
+    settings.norm_job = options_.clip_part;
+  }
   settings.update_time = hub::UpdateTime::kAtOnce;
   settings.on_loss = hub::OnLoss::kStop;
   return settings;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,20 @@ struct HubExchangeOptions {
   std::string nonce;
   std::int64_t replica = 0;
   std::int64_t replicas = 1;
+  // Clipping by the norm of the gradient of all parts of a replica: the limit (0: none), how many jobs of this group
+  // have parts, which this one is, and the parameters that count here, as several workers may have equal parts.
+  double clip_norm = 0;
+  std::string clip_group;
+  std::int64_t clip_parts = 1;
+  std::int64_t clip_part = 0;
+  std::set<std::string> clip_values;
   bool network = false;             // never through shared memory
   std::function<bool()> cancelled;  // whether nobody wants to wait any more; any thread
 };
 
 class HubExchange : public GradientExchange {
  public:
-  // `program` is what the executor is made from, `updates` what take_updates() has found in it.
+  // `program` is what the executor is made from, `updates` what find_updates() has found in it.
   HubExchange(const graph::Program& program, Updates updates, HubExchangeOptions options);
 
   // Once, with the executor made and its state written, which is after `step` steps: joins the hub, gives it weights

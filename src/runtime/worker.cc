@@ -102,7 +102,7 @@ class Worker {
   Result<void> connect(const std::vector<std::string>& addresses);
   Result<void> work();
   Result<void> prepare();
-  Result<void> prepare_hub(graph::Program& program);
+  Result<void> prepare_hub(const graph::Program& program);
   Result<void> prepare_evaluation(TransportExchangeOptions exchange_options, ExecutorOptions executor_options);
   Result<void> prepare_loader();
   Result<void> prepare_writer();
@@ -252,16 +252,21 @@ Result<void> Worker::connect(const std::vector<std::string>& addresses) {
   return {};
 }
 
-Result<void> Worker::prepare_hub(graph::Program& program) {
+Result<void> Worker::prepare_hub(const graph::Program& program) {
   if (task_.replicas == 1) {
     return {};
   }
-  TESSER_ASSIGN_OR_RETURN(Updates updates, take_updates(program, task_.workers == 1));
+  TESSER_ASSIGN_OR_RETURN(Updates updates, find_updates(program));
   HubExchangeOptions hub_options;
   hub_options.hub = task_.hub;
   hub_options.token = task_.hub_token;
   hub_options.job = fmt::format("{}-{}", task_.hub_job, part());
   hub_options.nonce = task_.hub_nonce;
+  hub_options.clip_norm = task_.clip_norm;
+  hub_options.clip_group = task_.hub_job;
+  hub_options.clip_parts = task_.clip_parts;
+  hub_options.clip_part = task_.clip_part;
+  hub_options.clip_values = {task_.clip_values.begin(), task_.clip_values.end()};
   hub_options.replica = replica();
   hub_options.replicas = task_.replicas;
   hub_options.network = task_.network;

@@ -67,13 +67,12 @@ std::vector<std::string> names(const graph::Program& program) {
 TEST(PushGradients, WeightsAreWaitedForBeforeTheyAreReadAndPushedAfter) {
   graph::Program program =
       step_program(kInputs, passes_of_a_step() + update("v", "gv") + "," + update("w", "gw", "0.5"), kOutputs);
-  const Result<Updates> updates = take_updates(program, true);
+  const Result<Updates> updates = find_updates(program);
   ASSERT_TRUE(updates.has_value()) << updates.error().message;
   ASSERT_EQ(updates->parameters.size(), 2U);
   EXPECT_EQ(program.value(updates->parameters[0].parameter).name, "w");
   EXPECT_EQ(updates->rules[updates->parameters[0].rule].weight_decay, 0.5);
   EXPECT_EQ(updates->rules[updates->parameters[1].rule].weight_decay, 0.0);
-  EXPECT_EQ(updates->clip_norm, 0);
 
   const graph::Program pushed = push_gradients(schedule_updates(program), *updates);
   EXPECT_THAT(names(pushed), ElementsAre("w/wait", "a", "v/wait", "b", "loss", "gw", "dx", "w/push", "gv", "v/push"));
@@ -89,7 +88,7 @@ TEST(PushGradients, AWeightIsWaitedForBeforeTheMemoryOfItsGradientIsMade) {
           node("a", "aten::mm", R"("%g","%w")", "forward") + node("b", "aten::mm", R"("%a","%v")", "forward") +
           node("loss", "aten::sum", R"("%b")", "forward", "[]") + update("v", "gt") + "," + update("w", "g"),
       kOutputs);
-  const Result<Updates> updates = take_updates(program, true);
+  const Result<Updates> updates = find_updates(program);
   ASSERT_TRUE(updates.has_value()) << updates.error().message;
   const graph::Program pushed = push_gradients(schedule_updates(program), *updates);
   EXPECT_THAT(names(pushed), ElementsAre("w/wait", "v/wait", "g", "gt", "a", "w/push", "b", "v/push", "loss"));
@@ -101,14 +100,11 @@ TEST(PushGradients, AWeightIsWaitedForBeforeTheMemoryOfItsGradientIsMade) {
 TEST(PushGradients, TakesClippingByTheNormOfAllGradientsOut) {
   const std::string updated = update("v", "cv") + "," + update("w", "cw");
   graph::Program program = step_program(kInputs, passes_of_a_step() + clipping(R"("%nw","%nv")") + updated, kOutputs);
-  graph::Program part = program;
-  const Result<Updates> updates = take_updates(program, true);
-  ASSERT_TRUE(updates.has_value()) << updates.error().message;
-  EXPECT_EQ(updates->clip_norm, 0.25);
+  const Result<double> limit = take_clipping(program);
+  ASSERT_TRUE(limit.has_value()) << limit.error().message;
+  EXPECT_EQ(*limit, 0.25);
   EXPECT_THAT(names(program), ElementsAre("a", "b", "loss", "gw", "dx", "gv", "update/v", "update/w"));
   EXPECT_EQ(program.value(graph::value_argument(program.nodes.back(), 1)).name, "gw");
-  EXPECT_THAT(take_updates(part, false).error().message,
-              HasSubstr("does not clip the gradients of replicas of several"));
 }
 
 TEST(PushGradients, RefusesOtherClipping) {
@@ -118,9 +114,9 @@ TEST(PushGradients, RefusesOtherClipping) {
        {clipping(R"("%nw","%nw")") + updated, clipping(R"("%nw","%nv")", "0.25", "2.0") + updated,
         clipping(R"("%nw","%nv")") + unclipped}) {
     graph::Program program = step_program(kInputs, passes_of_a_step() + rest, kOutputs);
-    const Result<Updates> updates = take_updates(program, true);
-    ASSERT_FALSE(updates.has_value()) << rest;
-    EXPECT_THAT(updates.error().message, HasSubstr("clips gradients by the 2-norm of all of them"));
+    const Result<double> limit = take_clipping(program);
+    ASSERT_FALSE(limit.has_value()) << rest;
+    EXPECT_THAT(limit.error().message, HasSubstr("clips gradients by the 2-norm of all of them"));
   }
 }
 
@@ -131,7 +127,7 @@ TEST(PushGradients, RefusesUpdatesOfWhatIsNotTheWorkersState) {
           R"({"name":"update/w","op":"tesser::sgd","args":["%part","%gw",null,"%lr","%step",0.0,0.0,0.0,false,false],)"
           R"("out":[["w.new","float32",[4,4]],null],"phase":"update"})",
       kOutputs);
-  EXPECT_THAT(take_updates(program, true).error().message, HasSubstr("workers update parts of 'part' for one another"));
+  EXPECT_THAT(find_updates(program).error().message, HasSubstr("workers update parts of 'part' for one another"));
 }
 
 }  // namespace

@@ -143,6 +143,10 @@ void drop_unread_clipping(Program& program) {
   for (std::size_t value = 0; value < readers.size(); ++value) {
     readers[value] = uses.readers[value].size() + (uses.is_output[value] ? 1 : 0);
   }
+  std::vector<std::string> names;
+  for (const Node& node : program.nodes) {
+    names.push_back(node.name);
+  }
   std::vector<Node> kept;
   for (auto node = program.nodes.rbegin(); node != program.nodes.rend(); ++node) {
     const bool is_read = std::any_of(node->outputs.begin(), node->outputs.end(), [&](ValueId output) {
@@ -158,19 +162,31 @@ void drop_unread_clipping(Program& program) {
     for (const ValueId value : read) --readers[static_cast<std::size_t>(value)];
   }
   std::reverse(kept.begin(), kept.end());
+  // Links from backward to forward nodes are kept: the search for a plan uses them.
+  std::unordered_map<std::string, std::string> forward;
+  std::unordered_map<std::string, NodeId> places;
+  for (NodeId place = 0; place < static_cast<NodeId>(kept.size()); ++place) {
+    const Node& node = kept[static_cast<std::size_t>(place)];
+    places.emplace(node.name, place);
+    if (node.forward != kNone) {
+      forward.emplace(node.name, names[static_cast<std::size_t>(node.forward)]);
+    }
+  }
   replace_nodes(program, std::move(kept));
+  for (Node& node : program.nodes) {
+    const auto linked = forward.find(node.name);
+    const auto place = linked == forward.end() ? places.end() : places.find(linked->second);
+    node.forward = place == places.end() ? kNone : place->second;
+  }
 }
 
-// The limit of the norm; the updates then read the gradients as they were before.
-Result<double> take_clipping(Program& program, bool is_whole) {
+}  // namespace
+
+// The updates then read the gradients as they were before.
+Result<double> take_clipping(Program& program) {
   const auto is_clip = [](const Node& node) { return node.phase == Phase::kClip; };
   if (std::none_of(program.nodes.begin(), program.nodes.end(), is_clip)) {
     return 0;
-  }
-  if (!is_whole) {
-    return refused(
-        "does not clip the gradients of replicas of several workers yet; train with --workers 1, or without "
-        "clipping");
   }
   ValueId factor = kNone;
   std::vector<ValueId> gradients;
@@ -201,11 +217,8 @@ Result<double> take_clipping(Program& program, bool is_whole) {
   return clipping->norm;
 }
 
-}  // namespace
-
-Result<Updates> take_updates(Program& program, bool is_whole) {
+Result<Updates> find_updates(const Program& program) {
   Updates updates;
-  TESSER_ASSIGN_OR_RETURN(updates.clip_norm, take_clipping(program, is_whole));
   const Uses uses(program);
   for (const Node& node : program.nodes) {
     if (!is_update(node)) {

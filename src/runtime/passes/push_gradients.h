@@ -37,13 +37,15 @@ struct UpdatedParameter {
 struct Updates {
   std::vector<UpdateRule> rules;
   std::vector<UpdatedParameter> parameters;  // in the order of the program's inputs
-  double clip_norm = 0;                      // of the whole gradient; 0: none
 };
 
-// What the updates of a step are. Takes clipping by the global 2-norm out of the program, as the hub clips what it has
-// averaged; `is_whole` is false for one worker's part of a step, which does not have the whole gradient. kInvalidInput
-// names what a hub cannot do: other clipping, updates of anything but float32 state that this program has.
-Result<Updates> take_updates(graph::Program& program, bool is_whole);
+// Takes clipping by the global 2-norm out of a whole step, as the hub clips what it has averaged, and gives the limit;
+// 0 where nothing is clipped. kInvalidInput for other clipping, which a hub cannot do.
+Result<double> take_clipping(graph::Program& program);
+
+// What the updates of a step without clipping are, or of a worker's part of one. kInvalidInput names what a hub cannot
+// do: updates of anything but float32 state that this program has.
+Result<Updates> find_updates(const graph::Program& program);
 
 inline constexpr const char* kPushGradient = "tesser::push_gradient";
 inline constexpr const char* kWaitForWeights = "tesser::wait_for_weights";

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import models
 import tesser
-from tests.python.commands import finish, start, start_training, train
+from tests.python.commands import command, finish, run_environment, start, start_training, train
 from tests.python.distributed.runs import END_SECONDS, children, is_running, trained, weights
-from tests.python.models.equality import TOLERANCES, Run, differences
+from tests.python.models.equality import TOLERANCES, Run, differences, write_data
+from tests.python.namespaces import two_namespaces
 from tests.python.train.train_steps import classifier_loss, classifier_step
 
 TOLERANCE = TOLERANCES[torch.float32]
@@ -81,6 +84,7 @@ class Case:
     workers: int
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     clip_norm: float | None = None
+    preset: str = "default"
 
 
 CASES = {
@@ -88,6 +92,9 @@ CASES = {
     "three-adamw": Case(3, 1, adamw_groups),
     "two-by-two-adamw": Case(2, 2, adamw_groups),
     "two-clipped": Case(2, 1, momentum, clip_norm=0.3),
+    "two-by-two-clipped": Case(2, 2, momentum, clip_norm=0.3),
+    "two-by-three-tofu-clipped": Case(2, 3, adamw_groups, clip_norm=0.05, preset="tofu"),
+    "two-by-two-tofu": Case(2, 2, momentum, preset="tofu"),
 }
 
 
@@ -113,8 +120,20 @@ def test_the_numbers_of_one_process(name: str, data: Path, tmp_path: Path) -> No
     steps = 2 * (11 // case.replicas) + 2
     one = trained(tmp_path / "whole.tesser", data, tmp_path / "one", "--steps", steps, "--seed", 7)
     words = ["--steps", steps, "--seed", 7, "--replicas", case.replicas, "--workers", case.workers]
+    words += ["--preset", case.preset]
     many = trained(tmp_path / "network.tesser", data, tmp_path / "many", *words)
     assert differences(many, one, TOLERANCE) == []
+
+
+def test_parameters_are_updated_where_they_lie(tmp_path: Path) -> None:
+    """By this plan workers would update parts of biases for one another, which a hub cannot do."""
+    tesser.capture(models.load("gpt", "tiny"), tmp_path / "gpt.tesser")
+    write_data(tmp_path / "data", models.data("gpt", "tiny", samples=64, seed=1))
+    words = ["--steps", 3, "--seed", 7, "--replicas", 2]
+    whole = trained(tmp_path / "gpt.tesser", tmp_path / "data", tmp_path / "one", *words)
+    words += ["--workers", 2, "--preset", "tofu"]
+    cut = trained(tmp_path / "gpt.tesser", tmp_path / "data", tmp_path / "many", *words)
+    assert differences(cut, whole, TOLERANCE) == []
 
 
 def test_what_is_told(data: Path, tmp_path: Path) -> None:
@@ -271,10 +290,52 @@ def test_replicas_meet_in_a_hub_that_runs(data: Path, tmp_path: Path) -> None:
     assert elsewhere.losses == train(tmp_path / "network.tesser", data, *words).losses
 
 
+@pytest.fixture(scope="module")
+def machines() -> Iterator[list[str]]:
+    with two_namespaces("r") as names:
+        yield names
+
+
+# External workers come by themselves, those of hosts are started by a launcher; of two replicas of two workers each is
+# on a machine of its own.
+@pytest.mark.parametrize("workers", [1, 2])
+def test_replicas_on_two_machines(workers: int, machines: list[str], data: Path, tmp_path: Path) -> None:
+    tesser.capture(network_step(adamw_groups, clip_norm=0.3), tmp_path / "network.tesser")
+    tesser.capture(network_step(adamw_groups, 2 * BATCH, clip_norm=0.3), tmp_path / "whole.tesser")
+    words = ["--steps", 6, "--seed", 7]
+    one = trained(tmp_path / "whole.tesser", data, tmp_path / "one", *words)
+    leading = [
+        "train", tmp_path / "network.tesser", "--data", data, "--json", "--threads", 1, *words, "--replicas", 2,
+        "--workers", workers, "--network", "--checkpoint", tmp_path / "many",
+    ]  # fmt: skip
+    if workers == 1:
+        leading += ["--external", "--listen", "10.98.0.1:7414"]
+    else:
+        hosts = ",".join(machine for machine in machines for _ in range(workers))
+        leading += ["--hosts", hosts, "--launcher", "ip netns exec", "--listen", "10.98.0.1:0"]
+
+    def inside(machine: str, *arguments: object) -> subprocess.Popen:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", machine, *command(*arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=run_environment(TESSER_RUN_TOKEN="secret"),
+        )  # fmt: skip
+
+    coordinator = inside(machines[0], *leading)
+    others = [
+        inside(machine, "worker", "--coordinator", "http://10.98.0.1:7414", "--worker", number)
+        for number, machine in enumerate(machines if workers == 1 else [])
+    ]
+    run = finish(coordinator)
+    endings = [other.communicate(timeout=20) for other in others]
+    assert run.code == 0, (run.errors, endings)
+    assert any("TCP to the hub" in path for path in run.of("start")[0]["paths"])
+    assert differences(Run(run.losses, weights(tmp_path / "many")), one, TOLERANCE) == []
+
+
 def test_what_replicas_cannot_do_is_refused(data: Path, tmp_path: Path) -> None:
     cases = [
         ({"clip_value": 0.1}, ["--replicas", 2], "clips gradients by the 2-norm of all of them"),
-        ({"clip_norm": 0.1}, ["--replicas", 2, "--workers", 2], "does not clip the gradients of replicas of several"),
+        ({}, ["--replicas", 2, "--external", "--listen", "0.0.0.0:0"], "need one address of this machine"),
         ({}, ["--replicas", 12], "has 11 full batches of 4 samples, fewer than the 12 replicas"),
     ]
     for number, (options, words, message) in enumerate(cases):
