@@ -1,5 +1,7 @@
 #include "platform/engine/engine.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "platform/engine/kubernetes_engine.h"
@@ -7,6 +9,14 @@
 #include "platform/engine/slurm_engine.h"
 
 namespace tesser::platform {
+
+Resources taken_of_node(std::string_view kind, const Resources& each) {
+  Resources taken = each;
+  if (kind == "slurm") {
+    taken.millicpus = std::max<std::int64_t>(1, (each.millicpus + 999) / 1000) * 1000;
+  }
+  return taken;
+}
 
 Result<std::unique_ptr<Engine>> make_engine(const EngineSettings& settings) {
   if (settings.kind == "local") {

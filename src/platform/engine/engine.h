@@ -102,6 +102,9 @@ struct EngineSettings {
   std::vector<std::filesystem::path> host_directories;  // mounted read-only in pods under the same path
 };
 
+// What a learner of this size takes of its node under the engine `kind`: Slurm gives whole processors.
+Resources taken_of_node(std::string_view kind, const Resources& each);
+
 Result<std::unique_ptr<Engine>> make_engine(const EngineSettings& settings);
 std::string to_json(const EngineSettings& settings);
 Result<EngineSettings> engine_settings_from_json(std::string_view text);

@@ -213,7 +213,7 @@ Result<std::vector<std::string>> words_of_sbatch(const Deployment& deployment, c
     }
   }
   TESSER_ASSIGN_OR_RETURN(const std::string accelerators, gpus_per_task(deployment.each));
-  const std::int64_t processors = std::max<std::int64_t>(1, (deployment.each.millicpus + 999) / 1000);
+  const std::int64_t processors = taken_of_node("slurm", deployment.each).millicpus / 1000;
   const std::int64_t memory = (deployment.each.memory_bytes + kMebibyte - 1) / kMebibyte;
 
   std::vector<std::string> tasks = {fmt::format("--ntasks={}", learners),

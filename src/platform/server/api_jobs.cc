@@ -29,8 +29,8 @@ control::HttpResponse json_response(std::string body, int status = 200) {
 }  // namespace
 
 control::HttpResponse Api::submit(const Call& call) {
-  auto made =
-      platform::submit(call.request, call.token, {options_.data, store_, dispatcher_.engine().nodes, options_.code});
+  auto made = platform::submit(call.request, call.token,
+                               {options_.data, store_, dispatcher_.engine().nodes, options_.code, options_.engine});
   if (!made) {
     return error(made.error().status, made.error().code, made.error().message);
   }

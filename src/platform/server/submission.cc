@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "control/control_http.h"
+#include "platform/engine/engine.h"
 #include "platform/job/manifest.h"
 #include "platform/job/placement.h"
 #include "platform/job/secrets.h"
@@ -216,7 +217,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   }
   WaitingJob size;
   size.learners = manifest.learners;
-  size.each = manifest.each;
+  size.each = taken_of_node(place.engine, manifest.each);
   if (const std::string why = place.nodes.empty() ? "" : why_never(size, place.nodes); !why.empty()) {
     return refused(422, "U_SIZE", fmt::format("job '{}' {}", manifest.name, why));
   }
@@ -231,7 +232,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   job.team = team;
   job.priority = manifest.priority;
   job.learners = manifest.learners;
-  job.each = manifest.each;
+  job.each = size.each;
   job.restarts_most = manifest.restarts;
   job.time = now_microseconds();
 

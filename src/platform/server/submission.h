@@ -19,6 +19,7 @@ struct SubmissionPlace {
   Store& store;
   std::vector<Node> nodes;  // empty: not known, so anything may fit
   UnpackLimits limits;
+  std::string engine;  // its name
 };
 
 struct Refused {

@@ -37,6 +37,15 @@ TEST(EngineSettings, WhatIsMissingIsNamed) {
   EXPECT_NE(read.error().message.find("patience"), std::string::npos) << read.error().message;
 }
 
+TEST(EngineSettings, LearnersTakeWholeProcessorsOfSlurmsNodes) {
+  const Resources half{500, 1 << 20, {{"v100", 1}}};
+  EXPECT_EQ(taken_of_node("slurm", half), (Resources{1000, 1 << 20, {{"v100", 1}}}));
+  EXPECT_EQ(taken_of_node("slurm", Resources{2001, 0, {}}).millicpus, 3000);
+  EXPECT_EQ(taken_of_node("slurm", Resources{2000, 0, {}}).millicpus, 2000);
+  EXPECT_EQ(taken_of_node("local", half), half);
+  EXPECT_EQ(taken_of_node("kubernetes", half), half);
+}
+
 TEST(EngineSettings, AnUnknownEngineIsNamedWithThoseThereAre) {
   EngineSettings settings;
   settings.kind = "cloud";
