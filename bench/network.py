@@ -6,10 +6,11 @@ sends. Both workers compute with one thread and exchange tensors by TCP. Compare
 - bytes: what both ends of the link sent in the whole run, a step, headers of TCP, IP and Ethernet and control traffic
   included, with the plan's prediction, which is of tensors alone;
 - time: the fastest step with the plan's prediction, and the median beside it (a machine that others use as well makes
-  steps slower, never faster, and both workers wait for the slower one). The plan's topology has the link's rate and a
-  small tensor's way over it, and the two rates of compute that make the prediction for one worker equal to what one
-  worker was measured to take on this machine, while another did the same beside it, for two workers keep two processors
-  busy. So the time of two workers is predicted from that of one.
+  steps slower, never faster, and both workers wait for the slower one). The plan's topology has the link's rate, a
+  small tensor's way over it, the processor's time that a byte over TCP takes (bench/network_stream.py), and the two
+  rates of compute that make the prediction for one worker equal to what one worker was measured to take on this
+  machine, while another did the same beside it, for two workers keep two processors busy. So the time of two workers
+  is predicted from that of one.
 
 Needs root, `ip` and `tc`. Writes build/bench/network.json.
 """
@@ -140,6 +141,24 @@ class Bench:
         other.communicate(timeout=SECONDS)
         return next(row["us_median"] for row in rows if "us_median" in row) * 1e-6
 
+    def processor_time(self) -> float:
+        """Seconds of a worker's processor that a byte takes which it receives, while it sends as much."""
+        processors = sorted(os.sched_getaffinity(0))
+        ends = []
+        for end, role in ((1, "listen"), (0, "connect")):
+            words = [
+                sys.executable,
+                "-m",
+                "bench.network_stream",
+                role,
+                ADDRESS.format(2),
+                processors[end % len(processors)],
+            ]
+            command = self.link.command(end, *words)
+            ends.append(subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True))
+        told = [row for end in ends for row in self.finished(end)]
+        return statistics.mean(row["lost_share"] / row["bytes_per_second"] for row in told)
+
     def one_worker(self, folder: Path, model: str) -> dict:
         """Fastest step of one worker, and how much of it is contractions; two, each by itself, run at once."""
         program = folder / f"{model}.tesser"
@@ -159,7 +178,7 @@ class Bench:
             words = ["--workers", workers, "--preset", preset, "--topology", file.name, "-o", plan, "--json"]
             return self.json_of("plan", folder / f"{model}.tesser", *words)
 
-    def topology(self, folder: Path, model: str, one: dict, latency: float, scratch: Path) -> dict:
+    def topology(self, folder: Path, model: str, one: dict, costs: dict, scratch: Path) -> dict:
         """With the rates that make one worker's prediction what was measured: the prediction is a sum of operations
         over one rate and bytes over the other."""
         never = 1e30
@@ -171,7 +190,7 @@ class Bench:
         moved = self.predicted(folder, model, {**alone, "flops": never, "memory_bandwidth": 1}, 1, "default", plan)[
             "step_seconds"
         ]
-        link = {"name": "network", "parts": 2, "bandwidth": self.bytes_per_second, "latency": latency}
+        link = {"name": "network", "parts": 2, "bandwidth": self.bytes_per_second, **costs}
         return {
             "links": [link],
             "flops": operations / (one["seconds"] * one["contractions"]),
@@ -201,12 +220,12 @@ class Bench:
             "waiting_seconds": max(worker["waiting_seconds"] for worker in end["workers"]) / len(seconds),
         }
 
-    def measure(self, model: str, presets: list[str], latency: float) -> Iterator[dict]:
+    def measure(self, model: str, presets: list[str], costs: dict) -> Iterator[dict]:
         folder = self.inputs(model)
         with tempfile.TemporaryDirectory() as name:
             scratch = Path(name)
             one = self.one_worker(folder, model)
-            topology = self.topology(folder, model, one, latency, scratch)
+            topology = self.topology(folder, model, one, costs, scratch)
             for preset in presets:
                 plan = scratch / f"{preset}.plan"
                 predicted = self.predicted(folder, model, topology, 2, preset, plan)
@@ -266,9 +285,15 @@ def main() -> None:
     with joined(options.rate) as link:
         bench = Bench(options.tesser, output, options.steps, link, options.rate / 8 * PAYLOAD_SHARE)
         latency = bench.latency()
-        print(f"a small tensor's way over the link: {latency * 1e6:.0f} microseconds", file=sys.stderr)
+        processor = bench.processor_time()
+        print(
+            f"a small tensor's way over the link: {latency * 1e6:.0f} microseconds; a processor's time for a byte: "
+            f"{processor * 1e9:.2f} ns",
+            file=sys.stderr,
+        )
         for model in options.models.split(","):
-            for row in bench.measure(model, options.presets.split(","), latency):
+            costs = {"latency": latency, "processor_time": processor}
+            for row in bench.measure(model, options.presets.split(","), costs):
                 rows.append(row)
                 print(json.dumps(row), file=sys.stderr)
     result = {
@@ -276,6 +301,7 @@ def main() -> None:
         "python": platform.python_version(),
         "rate_bits_per_second": options.rate,
         "latency_seconds": latency,
+        "processor_seconds_per_byte": processor,
         "seconds": time.monotonic() - begun,
         "rows": rows,
     }
