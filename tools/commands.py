@@ -16,7 +16,7 @@ HELP = """\
       --fuzz-seconds N      seconds each fuzz target runs (20); 0 leaves fuzzing out
       --sanitize            also run the C++ tests under ThreadSanitizer
       --faults              only random schedules of killed, stopped and paused processes: 100 of the transport on each
-                            path, 50 of training runs, 50 with a hub, 200 of a job on the platform
+                            path, 50 of training runs, 50 with a hub, 200 of a job on the platform, 20 on Slurm
       --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour), and a
                             dozen models on as many processes
       --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built

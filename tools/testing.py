@@ -26,7 +26,7 @@ FAULT_SECONDS = 1800
 PROCESS_FAULTS = (
     ("distributed", "random faults of workers", 50),
     ("hub", "random faults of a hub's workers", 50),
-    ("platform", "random faults of a job's guardian, learners, nodes and server", 200),
+    ("platform", "random faults of a job's guardian, learners, nodes and servers, Slurm's among them", 200),
 )
 PLAN_SECONDS = 7200
 FUZZ_SECONDS = 15
@@ -98,6 +98,7 @@ def campaigns(
     environment.setup()
     results = []
     if faults:
+        install_slurm()
         results.append(run_suite("random faults", fault_campaign, must_have_cases=True))
         for folder, name, seeds in PROCESS_FAULTS:
             results.append(run_suite(name, partial(process_fault_campaign, folder, seeds), must_have_cases=True))

@@ -218,6 +218,11 @@ class GuardedJob:
         for number, change in enumerate(self.record["history"][1:]):
             before = self.record["history"][number]["state"]
             assert change["state"] != before, self.states
+        self.check_nothing_is_left()
+
+    def check_nothing_is_left(self) -> None:
+        """In the engine."""
+        assert not list(self.state_directory.glob("jobs/*"))
 
     def close(self) -> None:
         for process in (self.guardian, self.server):

