@@ -159,6 +159,6 @@ def test_a_program_on_two_workers(server: Server, tmp_path: Path) -> None:
     server.wait_for(job, "COMPLETED", seconds=3 * SECONDS)
     assert nodes_of(server, job) == ["node1", "node2"]
     events = [json.loads(line) for line in server.log(job) if line.startswith("{")]
-    accuracies = [event["accuracy"] for event in events if "accuracy" in event]
-    assert accuracies[-1] > 0.97
+    accuracies = [event["results"]["accuracy"] for event in events if event["event"] == "evaluation"]
+    assert len(accuracies) == 3 and accuracies[-1] > 0.97
     assert "weights.safetensors" in archive_of(server, job, "results")
