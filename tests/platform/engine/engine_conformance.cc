@@ -163,7 +163,8 @@ void EngineConformance::expect_gone(Engine& engine, const Deployment& deployment
   for (std::size_t rank = 0; rank < deployment.nodes.size(); ++rank) {
     before.push_back(size_of(file_of(deployment, static_cast<int>(rank), ".beats")));
   }
-  std::this_thread::sleep_for(cluster_->beat());
+  // One that lives beats ten times a second; where the machine is too busy for that, a longer wait would prove no more.
+  std::this_thread::sleep_for(std::min(cluster_->beat(), milliseconds(500)));
   for (std::size_t rank = 0; rank < before.size(); ++rank) {
     EXPECT_EQ(size_of(file_of(deployment, static_cast<int>(rank), ".beats")), before[rank])
         << "learner " << rank << " still runs";
@@ -457,6 +458,12 @@ TEST_P(EngineConformance, SaysSoWhenTheSystemIsAway) {
   if (!cluster_->stop_system()) {
     GTEST_SKIP() << engine_->name() << " is this machine: it is never away";
   }
+  // Most of these wait for as long as they may.
+  EngineSettings hasty = cluster_->settings();
+  hasty.patience = std::min(hasty.patience, milliseconds(1000));
+  const auto made = make_engine(hasty);
+  ASSERT_TRUE(made) << made.error().message;
+  Engine& other = **made;
   const milliseconds most = cluster_->settings().patience + milliseconds(3000);
   const auto expect_failure = [&](const char* what, const auto& call) {
     const auto begin = steady_clock::now();
@@ -465,10 +472,10 @@ TEST_P(EngineConformance, SaysSoWhenTheSystemIsAway) {
     ASSERT_FALSE(outcome) << what;
     EXPECT_EQ(outcome.error().code, ErrorCode::kFailed) << what << ": " << outcome.error().message;
   };
-  expect_failure("nodes", [&] { return engine_->nodes(); });
-  expect_failure("deploy", [&] { return engine_->deploy(refused); });
+  expect_failure("nodes", [&] { return other.nodes(); });
+  expect_failure("deploy", [&] { return other.deploy(refused); });
   expect_failure("learners", [&] { return engine_->learners(running.job, running.team); });
-  expect_failure("remove", [&] { return engine_->remove(running.job, running.team, std::nullopt); });
+  expect_failure("remove", [&] { return other.remove(running.job, running.team, std::nullopt); });
   const auto begin = steady_clock::now();
   engine_->wait(running.job, running.team, milliseconds(200));
   EXPECT_LT(steady_clock::now() - begin, most);
