@@ -79,6 +79,7 @@ class SlurmEngine final : public Engine {
   // All that Slurm still knows of a job, newest first; remembers where its attempts lie.
   Result<std::vector<SlurmJob>> find(const std::string& job, Deadline deadline);
   Result<void> submit(const Deployment& deployment, const SlurmRequest& request, Deadline deadline);
+  Result<std::set<std::string>> nodes_taken_from(const SlurmJob& job, const Placement& hosts, Deadline deadline) const;
   Result<std::map<std::string, NodeState>> states_of(const std::set<std::string>& nodes, Deadline deadline) const;
   // Ends the Slurm jobs for which `is_meant` holds; returns when none can run anything any more.
   template <typename IsMeant>
@@ -258,6 +259,24 @@ Result<std::map<std::string, NodeState>> SlurmEngine::states_of(const std::set<s
   return states;
 }
 
+// A node that fails is taken from the job, which goes on with the others (--no-kill). It may be back and idle before
+// anybody has seen it down.
+Result<std::set<std::string>> SlurmEngine::nodes_taken_from(const SlurmJob& job, const Placement& hosts,
+                                                            Deadline deadline) const {
+  std::set<std::string> taken(hosts.begin(), hosts.end());
+  taken.erase("");
+  if (job.state != "RUNNING" || job.node_count >= static_cast<int>(taken.size())) {
+    return std::set<std::string>();
+  }
+  TESSER_ASSIGN_OR_RETURN(const std::string names, ask({"scontrol", "show", "hostnames", job.nodes}, deadline));
+  for (std::size_t begin = 0; begin < names.size();) {
+    const std::size_t end = std::min(names.find('\n', begin), names.size());
+    taken.erase(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return taken;
+}
+
 Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job, const std::string&) {
   const Deadline deadline = soon();
   TESSER_ASSIGN_OR_RETURN(const std::vector<SlurmJob> jobs, find(job, deadline));
@@ -297,6 +316,10 @@ Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job,
   }
   nodes.erase("");
   TESSER_ASSIGN_OR_RETURN(const auto states, states_of(nodes, deadline));
+  std::map<int, std::set<std::string>> taken;  // nodes that an attempt had and its Slurm job has no more
+  for (const auto& [number, found] : newest) {
+    TESSER_ASSIGN_OR_RETURN(taken[number], nodes_taken_from(*found, hosts[number], deadline));
+  }
 
   std::vector<LearnerStatus> learners;
   for (const auto& [number, found] : newest) {
@@ -314,6 +337,9 @@ Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job,
       } else if (node != states.end() && node->second.is_lost) {
         status.state = LearnerState::kLost;
         status.reason = fmt::format("node {}: {}", status.node, node->second.why);
+      } else if (taken[number].count(status.node) > 0) {
+        status.state = LearnerState::kLost;
+        status.reason = fmt::format("node {} failed, and Slurm has taken it from job {}", status.node, found->id);
       } else if (is_running_in_slurm(found->state)) {
         status.state = has_started ? LearnerState::kRunning : LearnerState::kWaiting;
         status.reason = found->state == "RUNNING" && has_started ? ""

@@ -189,7 +189,7 @@ std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text) {
   std::vector<SlurmJob> jobs;
   for (std::string_view line : split(text, '\n')) {
     // The directory stands last: it may hold anything but a line's end.
-    std::array<std::string_view, 4> first;
+    std::array<std::string_view, 6> first;
     bool is_whole = true;
     for (std::string_view& part : first) {
       const std::size_t end = line.find('|');
@@ -199,7 +199,8 @@ std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text) {
     }
     const auto label = label_from_comment(first[3]);
     if (is_whole && label && number(first[0])) {
-      jobs.push_back({std::string(first[0]), std::string(first[1]), std::string(first[2]), *label, std::string(line)});
+      jobs.push_back({std::string(first[0]), std::string(first[1]), std::string(first[2]), *label,
+                      static_cast<int>(number(first[4]).value_or(0)), std::string(first[5]), std::string(line)});
     }
   }
   return jobs;

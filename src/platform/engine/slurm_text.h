@@ -31,11 +31,13 @@ struct SlurmJob {
   std::string state;   // "PENDING", "RUNNING", "NODE_FAIL" ...
   std::string reason;  // as Slurm has it: "Resources"
   SlurmLabel label;
+  int node_count = 0;     // nodes that it has; one that failed is taken from it
+  std::string nodes;      // of these, in Slurm's short form: "node[1-2]"
   std::string directory;  // its work directory: the volume
 };
 
 // Arguments of squeue that make it print what slurm_jobs_from_squeue() reads.
-inline constexpr std::string_view kSqueueFormat = "--format=%i|%T|%r|%k|%Z";
+inline constexpr std::string_view kSqueueFormat = "--format=%i|%T|%r|%k|%D|%N|%Z";
 // Lines without a label of ours are left out.
 std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text);
 

@@ -27,15 +27,17 @@ TEST(SlurmText, CommentsOfOthersAreNoLabels) {
 
 TEST(SlurmText, JobsOfSqueue) {
   const auto jobs = slurm_jobs_from_squeue(
-      "12|RUNNING|None|tesser attempt=1 learners=2 ticket=0123456789abcdef|/jobs/a|b c\n"
-      "13|PENDING|ReqNodeNotAvail, UnavailableNodes:node2|tesser attempt=2 learners=1 ticket=fedcba9876543210|/v\n"
-      "14|RUNNING|None|(null)|/v\n"
+      "12|RUNNING|None|tesser attempt=1 learners=2 ticket=0123456789abcdef|2|node[1-2]|/jobs/a|b c\n"
+      "13|PENDING|ReqNodeNotAvail, UnavailableNodes:node2|tesser attempt=2 learners=1 ticket=fedcba9876543210|1||/v\n"
+      "14|RUNNING|None|(null)|1|node1|/v\n"
       "15|RUNNING\n"
       "\n");
   ASSERT_EQ(jobs.size(), 2U);
   EXPECT_EQ(jobs[0].id, "12");
   EXPECT_EQ(jobs[0].directory, "/jobs/a|b c");
   EXPECT_EQ(jobs[0].label.learners, 2);
+  EXPECT_EQ(jobs[0].node_count, 2);
+  EXPECT_EQ(jobs[0].nodes, "node[1-2]");
   EXPECT_EQ(jobs[1].state, "PENDING");
   EXPECT_EQ(waiting_in_words(jobs[1].reason),
             "waits for nodes that are not available (Slurm: ReqNodeNotAvail, UnavailableNodes:node2)");

@@ -81,6 +81,10 @@ TEST_F(GuardianProcessTest, IsFoundByItsVolume) {
   fs::current_path(directory_);
   auto process = GuardianProcess::start({"/bin/sh", "guardian", "--volume", volume().string()}, volume());
   ASSERT_TRUE(process);
+  // A process that has just begun shows no words for a moment.
+  for (int i = 0; i < 500 && GuardianProcess::find(directory_ / "jobs").empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   for (int i = 0; i < 20; ++i) {  // its children look like it for a moment
     ASSERT_EQ(GuardianProcess::find(directory_ / "jobs").size(), 1U);
   }
