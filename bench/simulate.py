@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from bench.picture import Axis, document, legend, line_chart
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench"
-TESSER = ROOT / "build" / "release" / "bin" / "tesser"
+TESSER = Path(os.environ.get("TESSER_BINARY", ROOT / "build" / "release" / "bin" / "tesser"))
 # Nodes of eight: so many that the trace keeps about two thirds of the cluster busy on average.
 CLUSTERS = {"philly-vc-2869ce": 6, "philly-vc-b436b2": 27, "philly-vc-ee9e8c": 30}
 COLOURS = {"gang-pack": "#1b6ca8", "gang-spread": "#6fb1de", "single-pack": "#e07b39", "single-spread": "#f2b98c"}
