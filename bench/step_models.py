@@ -1,7 +1,7 @@
 """The models of ./x bench step, and what tesser needs to run one: its program, that of a replica, and a data directory
 that holds exactly one batch.
 
-python -m bench.step_models MODEL FOLDER REPLICAS
+python -m bench.step_models MODEL FOLDER [REPLICAS]
 """
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ def batch(model: str, step: Step) -> dict[str, torch.Tensor]:
 
 
 def write_inputs(model: str, folder: Path, replicas: int) -> None:
-    """MODEL.tesser takes the whole batch, replica/MODEL.tesser an equal share of it."""
+    """MODEL.tesser takes the whole batch; with replicas, replica/MODEL.tesser an equal share of it."""
     torch.manual_seed(0)
     step = load(model)
     (folder / "data").mkdir(parents=True)
     for name, value in batch(model, step).items():
         np.save(folder / "data" / f"{name}.npy", value.numpy())
     tesser.capture(step, folder / f"{model}.tesser")
+    if replicas == 0:
+        return
     share = {name: value.tensor_split(replicas)[0] for name, value in step.batch.items()}
     (folder / "replica").mkdir()
     tesser.capture(dataclasses.replace(step, batch=share), folder / "replica" / f"{model}.tesser")
 
 
 if __name__ == "__main__":
-    write_inputs(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    write_inputs(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
