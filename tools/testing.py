@@ -41,20 +41,16 @@ HAS_PARTS = {"platform"}
 MOSTLY_WAITS = {"platform_engine_slurm"}
 # Folders whose tests need ATen, which is not built with sanitizers.
 NEEDS_ATEN = {"executor"}
-# What the usual run tests with sanitizers: folders that read what others wrote (requests, manifests, logs, memory of
-# peers), share memory between threads, or count elements by hand. Fuzz targets run the readers of programs with them
-# anyway; `--sanitize` takes all.
+# What the usual run tests with sanitizers: folders that read what others wrote (requests, manifests, logs) or count
+# elements by hand. Fuzz targets run the readers of programs with them anyway; `--sanitize` takes all folders.
 SANITIZED = {
     "base",
     "control",
-    "hub",
     "kernels",
-    "optimizer",
     "platform_job",
     "platform_learner",
     "platform_scheduler",
     "platform_store",
-    "transport",
 }
 
 SANITIZER_OPTIONS = {
