@@ -47,7 +47,6 @@ class LogWriter {
   std::uint64_t add_line(int attempt, const LinePiece& piece, std::uint64_t raw_end, std::int64_t time);
   // A note of the platform, which also says that raw output up to `raw_end` needs no log.
   void add_note(int attempt, std::string_view text, std::uint64_t raw_end, std::int64_t time);
-  std::size_t unwritten_bytes() const { return unwritten_.size(); }
 
   // Hands everything to the system. After an error (a full disk) the next call goes on where this one stopped.
   Result<void> flush();

@@ -64,13 +64,6 @@ Amounts ResourceKinds::bounded(const Resources& resources) const {
   return amounts;
 }
 
-std::string ResourceKinds::name(std::size_t kind) const {
-  if (kind == 0) {
-    return "thousandths of processors";
-  }
-  return kind == 1 ? "bytes of memory" : "accelerators of type " + accelerators_[kind - kFirstAccelerator];
-}
-
 std::int64_t learners_that_fit(const Amounts& free, const Amounts& each, std::int64_t most) {
   for (std::size_t kind = 0; kind < kMostKinds && most > 0; ++kind) {
     if (each[kind] > 0) {

@@ -35,8 +35,6 @@ class ResourceKinds {
   Amounts offered(const Resources& resources) const;
   // What a team may have: a kind that stands for 0 there is not bounded.
   Amounts bounded(const Resources& resources) const;
-  // "accelerators of type v100", for messages.
-  std::string name(std::size_t kind) const;
 
  private:
   std::vector<std::string> accelerators_;

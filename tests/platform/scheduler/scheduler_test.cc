@@ -210,6 +210,18 @@ TEST(Scheduler, ADrainedNodeEmpties) {
   EXPECT_THAT(decisions.at("a3").nodes, ElementsAre("node2", "node2"));
 }
 
+TEST(Scheduler, JobsOfADrainedNodeWaitAgainAlsoWhereNothingFits) {
+  SchedulerSnapshot snapshot = cluster_of(1, 4);
+  snapshot.nodes[0].is_draining = true;
+  const auto scheduler = *Scheduler::create(snapshot.nodes, {}, {});
+  scheduler->adopt(runs(job("a1", 2, 0), {"node1", "node1"}));
+  const auto decisions = scheduler->decide(1, false);
+  ASSERT_EQ(decisions.size(), 1u);
+  EXPECT_EQ(decisions[0].kind, DecisionKind::kPreempt);
+  EXPECT_EQ(scheduler->running(), 0u);
+  EXPECT_EQ(scheduler->waiting(), 1u);
+}
+
 TEST(Scheduler, NodesThatAreNotReadyTakeNothing) {
   SchedulerSnapshot snapshot = cluster_of(2, 4);
   snapshot.nodes[1].is_ready = false;
