@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +14,14 @@
 namespace tesser {
 
 inline std::string json_text(std::int64_t number) { return std::to_string(number); }
+inline std::string json_text(int number) { return std::to_string(number); }
 inline std::string json_text(double number) { return json_number_text(number); }
 inline std::string json_text(bool truth) { return truth ? "true" : "false"; }
 inline std::string json_text(const std::string& string) { return json_string(string); }
+template <typename T>
+std::string json_text(const std::optional<T>& value) {
+  return value ? json_text(*value) : "null";
+}
 
 // An array of what `text` makes of each value.
 template <typename T, typename Text>
@@ -38,7 +45,6 @@ class JsonMembers {
   JsonMembers& add(std::string_view key, const T& value) {
     return add_text(key, json_text(value));
   }
-  JsonMembers& add(std::string_view key, int value) { return add_text(key, std::to_string(value)); }
   // `text` is JSON already.
   JsonMembers& add_text(std::string_view key, const std::string& text) {
     text_ += (text_.empty() ? "" : ",") + json_string(key) + ":" + text;
@@ -49,5 +55,15 @@ class JsonMembers {
  private:
   std::string text_;
 };
+
+// An object with the entries of a map.
+template <typename T>
+std::string json_object(const std::map<std::string, T>& values) {
+  JsonMembers members;
+  for (const auto& [name, value] : values) {
+    members.add(name, value);
+  }
+  return members.object();
+}
 
 }  // namespace tesser

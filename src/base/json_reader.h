@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -74,6 +76,31 @@ class JsonReader {
       values.push_back(number_of(each));
     }
     return values;
+  }
+
+  // Of an object that is a member.
+  template <typename T>
+  std::map<std::string, T> map(std::string_view key) {
+    std::map<std::string, T> values;
+    const Json* found = json_.find(key);
+    if (found == nullptr || found->object() == nullptr) {
+      fail("'" + std::string(key) + "' is missing or not an object");
+      return values;
+    }
+    for (const auto& [name, value] : *found->object()) {
+      if (const T* member = value.template get<T>()) {
+        values.emplace(name, *member);
+      } else {
+        fail("'" + std::string(key) + "' holds what is of another type");
+      }
+    }
+    return values;
+  }
+  // Nothing where the member is null or missing.
+  std::optional<std::int64_t> optional_integer(std::string_view key,
+                                               std::int64_t least = std::numeric_limits<std::int64_t>::min()) {
+    const Json* found = json_.find(key);
+    return found == nullptr || found->is_null() ? std::nullopt : std::optional(integer(key, least));
   }
 
   bool has(std::string_view key) const { return json_.find(key) != nullptr; }

@@ -29,23 +29,26 @@ int wrong_usage(const std::string& where, const std::string& message) {
 
 }  // namespace
 
-int run(int count, char** words, const AddCommands& add) {
+int run(int count, char** words, const AddCommands& add, const std::function<int()>& otherwise) {
   CLI::App app("tesser trains PyTorch training steps in C++", "tesser");
   app.set_version_flag("--version", "tesser " TESSER_VERSION);
   app.footer(kExamples);
   Action action;
   add(app, action);
 
-  if (count < 2) {
-    fmt::print("{}", app.help());
-    return kWrongUsage;
-  }
-  const std::string given = words[1];
+  const std::string given = count < 2 ? "" : words[1];
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) {
     names.push_back(command->get_name());
   }
   const bool is_command = std::find(names.begin(), names.end(), given) != names.end();
+  if (!is_command && otherwise) {
+    return otherwise();
+  }
+  if (count < 2) {
+    fmt::print("{}", app.help());
+    return kWrongUsage;
+  }
   if (!is_command && !given.starts_with("-")) {
     const auto nearest = nearest_name(given, names);
     return wrong_usage("tesser", fmt::format("unknown command '{}'{}", given,

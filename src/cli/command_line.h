@@ -9,7 +9,8 @@ namespace tesser::cli {
 
 using AddCommands = std::function<void(CLI::App& app, Action& action)>;
 
-// Parses and runs; prints help, errors and what to do about them. Returns the exit code.
-int run(int count, char** words, const AddCommands& add);
+// Parses and runs; prints help, errors and what to do about them. Returns the exit code. Where the first word is none
+// of the commands, `otherwise` runs in its place, if there is one.
+int run(int count, char** words, const AddCommands& add, const std::function<int()>& otherwise = {});
 
 }  // namespace tesser::cli

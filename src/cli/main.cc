@@ -6,7 +6,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -19,14 +18,6 @@
 
 namespace tesser::cli {
 namespace {
-
-bool is_platform_command(const std::string& name) {
-  CLI::App app;
-  Action action;
-  add_platform_commands(app, action);
-  const auto commands = app.get_subcommands({});
-  return std::any_of(commands.begin(), commands.end(), [&](const auto* each) { return each->get_name() == name; });
-}
 
 int become_runtime(char** words) {
   std::error_code error;
@@ -41,8 +32,6 @@ int become_runtime(char** words) {
 }  // namespace tesser::cli
 
 int main(int count, char** words) {
-  if (count < 2 || !tesser::cli::is_platform_command(words[1])) {
-    return tesser::cli::become_runtime(words);
-  }
-  return tesser::cli::run(count, words, tesser::cli::add_platform_commands);
+  return tesser::cli::run(count, words, tesser::cli::add_platform_commands,
+                          [&] { return tesser::cli::become_runtime(words); });
 }

@@ -3,73 +3,10 @@
 #include "base/json_members.h"
 #include "base/json_reader.h"
 #include "platform/engine/engine.h"
+#include "platform/job/resources_json.h"
 
 namespace tesser::platform {
 namespace {
-
-std::string text_of(const std::map<std::string, std::string>& strings) {
-  JsonMembers members;
-  for (const auto& [key, value] : strings) {
-    members.add(key, value);
-  }
-  return members.object();
-}
-
-std::string text_of(const Resources& resources) {
-  JsonMembers accelerators;
-  for (const auto& [type, count] : resources.accelerators) {
-    accelerators.add(type, count);
-  }
-  return JsonMembers()
-      .add("millicpus", resources.millicpus)
-      .add("memory_bytes", resources.memory_bytes)
-      .add_text("accelerators", accelerators.object())
-      .object();
-}
-
-// The members of an object that is a member, each read by `take`; whether all were as expected.
-template <typename Take>
-void read_members(JsonReader& reader, const Json& json, const std::string& key, const Take& take) {
-  const Json* found = json.find(key);
-  if (found == nullptr || found->object() == nullptr) {
-    reader.fail("'" + key + "' is missing or not an object");
-    return;
-  }
-  for (const auto& [name, value] : *found->object()) {
-    if (!take(name, value)) {
-      reader.fail("'" + key + "': '" + name + "' is not as expected");
-    }
-  }
-}
-
-Resources read_resources(JsonReader& outer, const Json& json, const std::string& key) {
-  Resources resources;
-  const Json* found = json.find(key);
-  if (found == nullptr) {
-    outer.fail("'" + key + "' is missing");
-    return resources;
-  }
-  JsonReader reader(*found, key);
-  resources.millicpus = reader.integer("millicpus", 0);
-  resources.memory_bytes = reader.integer("memory_bytes", 0);
-  read_members(reader, *found, "accelerators", [&](const std::string& type, const Json& count) {
-    resources.accelerators[type] = count.integer() != nullptr ? *count.integer() : 0;
-    return count.integer() != nullptr && *count.integer() >= 0;
-  });
-  if (const auto outcome = reader.outcome(); !outcome) {
-    outer.fail(outcome.error().message);
-  }
-  return resources;
-}
-
-std::map<std::string, std::string> read_strings(JsonReader& reader, const Json& json, const std::string& key) {
-  std::map<std::string, std::string> strings;
-  read_members(reader, json, key, [&](const std::string& name, const Json& value) {
-    strings[name] = value.string() != nullptr ? *value.string() : "";
-    return value.string() != nullptr;
-  });
-  return strings;
-}
 
 std::vector<std::string> strings_of(const std::vector<std::filesystem::path>& paths) {
   return {paths.begin(), paths.end()};
@@ -83,9 +20,9 @@ std::string to_json(const Deployment& deployment) {
       .add("team", deployment.team)
       .add("attempt", deployment.attempt)
       .add_text("command", json_list(deployment.command))
-      .add_text("environment", text_of(deployment.environment))
+      .add_text("environment", json_object(deployment.environment))
       .add("volume", deployment.volume.string())
-      .add_text("each", text_of(deployment.each))
+      .add_text("each", resources_json(deployment.each))
       .add_text("nodes", json_list(deployment.nodes))
       .object();
 }
@@ -98,7 +35,7 @@ Result<Deployment> deployment_from_json(std::string_view text) {
   deployment.team = reader.string("team");
   deployment.attempt = static_cast<int>(reader.integer("attempt", 0));
   deployment.command = reader.strings("command");
-  deployment.environment = read_strings(reader, json, "environment");
+  deployment.environment = reader.map<std::string>("environment");
   deployment.volume = reader.string("volume");
   deployment.each = read_resources(reader, json, "each");
   deployment.nodes = reader.strings("nodes");
@@ -110,12 +47,13 @@ std::string to_json(const EngineSettings& settings) {
   return JsonMembers()
       .add("kind", settings.kind)
       .add("patience_milliseconds", static_cast<std::int64_t>(settings.patience.count()))
-      .add_text(
-          "nodes",
-          json_list(settings.nodes,
-                    [](const Node& node) {
-                      return JsonMembers().add("name", node.name).add_text("capacity", text_of(node.capacity)).object();
-                    }))
+      .add_text("nodes", json_list(settings.nodes,
+                                   [](const Node& node) {
+                                     return JsonMembers()
+                                         .add("name", node.name)
+                                         .add_text("capacity", resources_json(node.capacity))
+                                         .object();
+                                   }))
       .add("state_directory", settings.state_directory.string())
       .add("slurm_configuration", settings.slurm_configuration.string())
       .add("partition", settings.partition)

@@ -1,28 +1,19 @@
 // job.json: a manifest with every default filled in, as the platform's own processes read it.
-#include <fmt/format.h>
-
 #include "base/json.h"
 #include "base/json_members.h"
 #include "base/json_reader.h"
 #include "platform/job/manifest.h"
+#include "platform/job/resources_json.h"
 
 namespace tesser::platform {
 namespace {
-
-std::string object_of(const std::map<std::string, std::string>& values) {
-  JsonMembers members;
-  for (const auto& [name, value] : values) {
-    members.add(name, value);
-  }
-  return members.object();
-}
 
 std::string program_json(const TesserProgram& program) {
   return JsonMembers()
       .add("program", program.program)
       .add("data", program.data)
-      .add_text("workers", program.workers ? std::to_string(*program.workers) : "null")
-      .add_text("replicas", program.replicas ? std::to_string(*program.replicas) : "null")
+      .add("workers", program.workers)
+      .add("replicas", program.replicas)
       .add("preset", program.preset)
       .add_text("arguments", json_list(program.arguments))
       .object();
@@ -50,28 +41,9 @@ std::string metric_json(const MetricExtractor& extractor) {
       .object();
 }
 
-// The entries of the object under a key, each by `value_of`, which gives nullptr for what is of another type.
-template <typename Value>
-std::map<std::string, Value> read_map(JsonReader& reader, const Json& json, std::string_view key) {
-  std::map<std::string, Value> values;
-  const Json* found = json.find(key);
-  if (found == nullptr || found->object() == nullptr) {
-    reader.fail(fmt::format("'{}' is missing or not an object", key));
-    return values;
-  }
-  for (const auto& [name, value] : *found->object()) {
-    if (const Value* member = value.template get<Value>()) {
-      values.emplace(name, *member);
-    } else {
-      reader.fail(fmt::format("'{}' holds what is of another type", key));
-    }
-  }
-  return values;
-}
-
-std::optional<int> read_optional(JsonReader& reader, const Json& json, std::string_view key) {
-  const Json* found = json.find(key);
-  return found == nullptr || found->is_null() ? std::nullopt : std::optional(static_cast<int>(reader.integer(key, 1)));
+std::optional<int> read_size(JsonReader& reader, std::string_view key) {
+  const auto size = reader.optional_integer(key, 1);
+  return size ? std::optional(static_cast<int>(*size)) : std::nullopt;
 }
 
 void read_program(JsonReader& reader, const Json& json, Manifest& manifest) {
@@ -83,8 +55,8 @@ void read_program(JsonReader& reader, const Json& json, Manifest& manifest) {
   TesserProgram program;
   program.program = members.string("program");
   program.data = members.string("data");
-  program.workers = read_optional(members, *found, "workers");
-  program.replicas = read_optional(members, *found, "replicas");
+  program.workers = read_size(members, "workers");
+  program.replicas = read_size(members, "replicas");
   program.preset = members.string("preset");
   program.arguments = members.strings("arguments");
   if (const Result<void> outcome = members.outcome(); !outcome) {
@@ -96,15 +68,6 @@ void read_program(JsonReader& reader, const Json& json, Manifest& manifest) {
 }  // namespace
 
 std::string to_json(const Manifest& manifest) {
-  JsonMembers accelerators;
-  for (const auto& [type, count] : manifest.each.accelerators) {
-    accelerators.add(type, count);
-  }
-  const std::string each = JsonMembers()
-                               .add("millicpus", manifest.each.millicpus)
-                               .add("memory_bytes", manifest.each.memory_bytes)
-                               .add_text("accelerators", accelerators.object())
-                               .object();
   return JsonMembers()
       .add("name", manifest.name)
       .add("description", manifest.description)
@@ -112,9 +75,9 @@ std::string to_json(const Manifest& manifest) {
       .add_text("command", json_list(manifest.command))
       .add_text("program", manifest.program ? program_json(*manifest.program) : "null")
       .add("learners", manifest.learners)
-      .add_text("each", each)
+      .add_text("each", resources_json(manifest.each))
       .add("priority", manifest.priority)
-      .add_text("environment", object_of(manifest.environment))
+      .add_text("environment", json_object(manifest.environment))
       .add_text("data_stores", json_list(manifest.data_stores, data_store_json))
       .add("results", manifest.results)
       .add("restarts", manifest.restarts)
@@ -138,19 +101,12 @@ Result<Manifest> manifest_from_json(std::string_view text) {
   manifest.command = reader.strings("command");
   read_program(reader, json, manifest);
   manifest.learners = static_cast<int>(reader.integer("learners", 1));
-  if (const Json* each = json.find("each")) {
-    JsonReader members(*each, "each");
-    manifest.each.millicpus = members.integer("millicpus", 1);
-    manifest.each.memory_bytes = members.integer("memory_bytes", 0);
-    manifest.each.accelerators = read_map<std::int64_t>(members, *each, "accelerators");
-    if (const Result<void> outcome = members.outcome(); !outcome) {
-      reader.fail(outcome.error().message);
-    }
-  } else {
-    reader.fail("'each' is missing");
+  manifest.each = read_resources(reader, json, "each");
+  if (manifest.each.millicpus < 1) {
+    reader.fail("'each' has no millicpus");
   }
   manifest.priority = static_cast<int>(reader.integer("priority", 0));
-  manifest.environment = read_map<std::string>(reader, json, "environment");
+  manifest.environment = reader.map<std::string>("environment");
   manifest.data_stores = read_json_list<DataStore>(reader, "data_stores", [](JsonReader& members, DataStore& store) {
     store.id = members.string("id");
     store.type = members.string("type");

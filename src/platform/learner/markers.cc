@@ -30,16 +30,6 @@ Result<T> read_marker(const std::filesystem::path& path, const Read& read) {
   return value;
 }
 
-bool is_null(const Json& json, std::string_view key) {
-  const Json* const found = json.find(key);
-  return found == nullptr || found->is_null();
-}
-
-std::string json_or_null(const std::optional<std::int64_t>& number) {
-  return number ? std::to_string(*number) : "null";
-}
-std::string json_or_null(const std::optional<int>& number) { return number ? std::to_string(*number) : "null"; }
-
 }  // namespace
 
 std::string to_json(const LearnerUp& up) {
@@ -67,12 +57,12 @@ std::string to_json(const Go& go) {
 std::string to_json(const LearnerExit& exit) {
   return JsonMembers()
       .add("rank", exit.rank)
-      .add_text("code", json_or_null(exit.code))
-      .add_text("signal", json_or_null(exit.signal))
+      .add("code", exit.code)
+      .add("signal", exit.signal)
       .add("class", exit.error_class)
       .add("reason", exit.reason)
       .add("stopped", exit.stopped)
-      .add_text("started", json_or_null(exit.started))
+      .add("started", exit.started)
       .add("time", exit.time)
       .add("lines", static_cast<std::int64_t>(exit.lines))
       .add("log_complete", exit.log_complete)
@@ -105,31 +95,22 @@ Result<Go> read_go(const std::filesystem::path& path) {
 }
 
 Result<LearnerExit> read_learner_exit(const std::filesystem::path& path) {
-  TESSER_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostMarkerBytes));
-  const Result<Json> json = parse_json(text);
-  if (!json) {
-    return invalid_input(fmt::format("{}: {}", path.string(), json.error().message));
-  }
-  JsonReader reader(*json, path.string());
-  LearnerExit exit;
-  exit.rank = static_cast<int>(reader.integer("rank", 0));
-  if (!is_null(*json, "code")) {
-    exit.code = static_cast<int>(reader.integer("code"));
-  }
-  if (!is_null(*json, "signal")) {
-    exit.signal = static_cast<int>(reader.integer("signal"));
-  }
-  exit.error_class = reader.string("class");
-  exit.reason = reader.string("reason");
-  exit.stopped = reader.boolean("stopped");
-  if (!is_null(*json, "started")) {
-    exit.started = reader.integer("started");
-  }
-  exit.time = reader.integer("time", 0);
-  exit.lines = static_cast<std::uint64_t>(reader.integer("lines", 0));
-  exit.log_complete = reader.boolean("log_complete");
-  TESSER_RETURN_IF_ERROR(reader.outcome());
-  return exit;
+  return read_marker<LearnerExit>(path, [](JsonReader& reader, LearnerExit& exit) {
+    const auto optional = [&](std::string_view key) {
+      const auto number = reader.optional_integer(key);
+      return number ? std::optional(static_cast<int>(*number)) : std::nullopt;
+    };
+    exit.rank = static_cast<int>(reader.integer("rank", 0));
+    exit.code = optional("code");
+    exit.signal = optional("signal");
+    exit.error_class = reader.string("class");
+    exit.reason = reader.string("reason");
+    exit.stopped = reader.boolean("stopped");
+    exit.started = reader.optional_integer("started");
+    exit.time = reader.integer("time", 0);
+    exit.lines = static_cast<std::uint64_t>(reader.integer("lines", 0));
+    exit.log_complete = reader.boolean("log_complete");
+  });
 }
 
 Go meeting_place(const std::vector<LearnerUp>& learners) {

@@ -189,11 +189,8 @@ Result<Progress> read_progress(const Volume& volume) {
   Progress progress;
   progress.attempt = static_cast<int>(reader.integer("attempt", 0));
   progress.step = reader.integer("step", 0);
-  const auto has = [&](std::string_view key) { return reader.has(key) && !json->find(key)->is_null(); };
-  if (has("steps")) {
-    progress.steps = reader.integer("steps", 0);
-  }
-  if (has("seconds_left")) {
+  progress.steps = reader.optional_integer("steps", 0);
+  if (const Json* left = json->find("seconds_left"); left != nullptr && !left->is_null()) {
     progress.seconds_left = reader.number("seconds_left");
   }
   progress.time = reader.integer("time", 0);

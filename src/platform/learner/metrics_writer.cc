@@ -266,14 +266,13 @@ Result<void> ProgressWriter::write(bool now) {
                                static_cast<double>(*progress_.steps - progress_.step);
     }
   }
-  TESSER_RETURN_IF_ERROR(write_file_atomically(
-      path_, JsonMembers()
-                 .add("attempt", progress_.attempt)
-                 .add("step", progress_.step)
-                 .add_text("steps", progress_.steps ? std::to_string(*progress_.steps) : "null")
-                 .add_text("seconds_left", progress_.seconds_left ? json_float(*progress_.seconds_left) : "null")
-                 .add("time", progress_.time)
-                 .object()));
+  TESSER_RETURN_IF_ERROR(write_file_atomically(path_, JsonMembers()
+                                                          .add("attempt", progress_.attempt)
+                                                          .add("step", progress_.step)
+                                                          .add("steps", progress_.steps)
+                                                          .add("seconds_left", progress_.seconds_left)
+                                                          .add("time", progress_.time)
+                                                          .object()));
   written_ = time;
   has_changed_ = false;
   return {};

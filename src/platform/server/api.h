@@ -51,6 +51,8 @@ class Api {
   // The job, if who asks may see it; else the answer.
   tl::expected<JobRecord, Response> job_of(const Call& call) const;
   tl::expected<Json, Response> body_of(const Call& call, const std::vector<std::string_view>& members) const;
+  // To a job's log and metrics: it is over, or the server ends.
+  bool nothing_follows(const std::string& id) const;
   std::string describe(const JobRecord& job, bool looks_closer) const;
   // Of the store.
   static Response error(const Error& error);

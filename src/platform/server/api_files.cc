@@ -117,6 +117,11 @@ auto wait_for_page(const control::HttpRequest& request, std::chrono::seconds wai
 
 }  // namespace
 
+bool Api::nothing_follows(const std::string& id) const {
+  const auto now = store_.job(id);
+  return bells_.is_over() || !now || is_over(*now);
+}
+
 control::HttpResponse Api::logs(const Call& call) {
   const auto job = job_of(call);
   if (!job) {
@@ -138,11 +143,7 @@ control::HttpResponse Api::logs(const Call& call) {
       call.request, query.wait,
       [&](std::chrono::milliseconds wait) { return reader.read_waiting(*cursor, query.limit, wait); },
       [](const LogPage& page) { return !page.lines.empty() || !page.missed.empty(); },
-      [&] {
-        const auto now = store_.job(job->id);
-        return bells_.is_over() || !now || is_over(*now);
-      },
-      ended);
+      [&] { return nothing_follows(job->id); }, ended);
   if (!page) {
     return page_error(page.error());
   }
@@ -178,12 +179,7 @@ control::HttpResponse Api::metrics(const Call& call) {
   const auto page = wait_for_page(
       call.request, query.wait,
       [&](std::chrono::milliseconds wait) { return reader.read_waiting(query.cursor, query.limit, wait); },
-      [](const MetricsPage& page) { return !page.metrics.empty(); },
-      [&] {
-        const auto now = store_.job(job->id);
-        return bells_.is_over() || !now || is_over(*now);
-      },
-      ended);
+      [](const MetricsPage& page) { return !page.metrics.empty(); }, [&] { return nothing_follows(job->id); }, ended);
   if (!page) {
     return page_error(page.error());
   }

@@ -8,6 +8,7 @@
 #include "base/json_members.h"
 #include "base/json_reader.h"
 #include "platform/job/placement.h"
+#include "platform/job/resources_json.h"
 #include "platform/server/api.h"
 #include "platform/server/job_json.h"
 #include "platform/server/submission.h"

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/json_members.h"
+#include "platform/job/resources_json.h"
 #include "platform/learner/markers.h"
 #include "platform/learner/metrics_reader.h"
 #include "platform/server/times.h"
@@ -37,24 +38,12 @@ std::string progress_json(const Volume* volume) {
   }
   return JsonMembers()
       .add("step", progress->step)
-      .add_text("steps", progress->steps ? std::to_string(*progress->steps) : "null")
-      .add_text("seconds_left", progress->seconds_left ? json_number_text(*progress->seconds_left) : "null")
+      .add("steps", progress->steps)
+      .add("seconds_left", progress->seconds_left)
       .object();
 }
 
 }  // namespace
-
-std::string resources_json(const Resources& resources) {
-  JsonMembers accelerators;
-  for (const auto& [type, count] : resources.accelerators) {
-    accelerators.add(type, count);
-  }
-  return JsonMembers()
-      .add("millicpus", resources.millicpus)
-      .add("memory_bytes", resources.memory_bytes)
-      .add_text("accelerators", accelerators.object())
-      .object();
-}
 
 std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume* volume) {
   const bool waits = waits_for_places(job.state);

@@ -11,7 +11,6 @@
 
 namespace tesser::platform {
 
-std::string resources_json(const Resources& resources);
 // `volume`: also what learners have left there: where they run, how far they are. Null: not looked at.
 std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume* volume);
 std::string change_json(const StateChange& change);

@@ -260,7 +260,7 @@ TEST_F(S3Test, NamesThatAreNoPathsAreRefused) {
 
 TEST_F(S3Test, AFullDiskIsTold) {
   if (!fs::exists("/dev/full")) {
-    GTEST_SKIP();
+    GTEST_SKIP() << "this system has no /dev/full";
   }
   put("a", 'a', 1000);
   options_.tries = 1;

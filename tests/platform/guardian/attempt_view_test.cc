@@ -1,10 +1,10 @@
 #include "platform/guardian/attempt_view.h"
 
-#include <cstdlib>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "base/file.h"
 
 namespace tesser::platform {
@@ -15,15 +15,7 @@ using testing::HasSubstr;
 
 class VerdictTest : public testing::Test {
  protected:
-  VerdictTest() : volume_(make_directory()) { std::filesystem::create_directories(volume_.attempt(1)); }
-  ~VerdictTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(volume_.root(), ignored);
-  }
-  static std::filesystem::path make_directory() {
-    char name[] = "/tmp/tesser-verdict-XXXXXX";
-    return ::mkdtemp(name);
-  }
+  VerdictTest() { std::filesystem::create_directories(volume_.attempt(1)); }
 
   void write_exit(int rank, int code, std::int64_t time, const std::string& reason = "") {
     LearnerExit exit;
@@ -43,7 +35,8 @@ class VerdictTest : public testing::Test {
   }
   const std::vector<LearnerStatus> both_run_{status(0, LearnerState::kRunning), status(1, LearnerState::kRunning)};
 
-  const Volume volume_;
+  const TemporaryDirectory directory_;
+  const Volume volume_{directory_.path()};
 };
 
 TEST_F(VerdictTest, GoesOnWhileAllRunOrWait) {

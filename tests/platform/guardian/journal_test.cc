@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "base/file.h"
 
 namespace tesser::platform {
@@ -21,16 +21,6 @@ using testing::HasSubstr;
 
 class JournalTest : public testing::Test {
  protected:
-  JournalTest() {
-    char name[] = "/tmp/tesser-journal-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    path_ = directory_ / "guardian" / "journal.jsonl";
-  }
-  ~JournalTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
-
   static JournalRecord of(RecordKind kind, int attempt = 0) {
     JournalRecord record;
     record.kind = kind;
@@ -55,8 +45,8 @@ class JournalTest : public testing::Test {
   }
   void append_text(const std::string& text) { std::ofstream(path_, std::ios::app) << text; }
 
-  std::filesystem::path directory_;
-  std::filesystem::path path_;
+  const TemporaryDirectory directory_;
+  const std::filesystem::path path_ = directory_ / "guardian" / "journal.jsonl";
 };
 
 TEST_F(JournalTest, RecordsComeBack) {

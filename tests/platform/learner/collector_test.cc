@@ -15,9 +15,9 @@
 
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "base/file.h"
 #include "platform/learner/log_reader.h"
-#include "temporary_directory.h"
 
 namespace tesser::platform {
 namespace {

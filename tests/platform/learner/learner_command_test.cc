@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "temporary_directory.h"
+#include "../../base/temporary_directory.h"
 
 namespace tesser::platform {
 namespace {

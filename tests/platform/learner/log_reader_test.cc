@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "platform/learner/log_segments.h"
-#include "temporary_directory.h"
 
 namespace tesser::platform {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "base/file.h"
 #include "platform/learner/learner_host.h"
-#include "temporary_directory.h"
 
 namespace tesser::platform {
 namespace {

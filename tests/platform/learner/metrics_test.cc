@@ -5,12 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "base/file.h"
 #include "platform/learner/event_file.h"
 #include "platform/learner/metric_files.h"
 #include "platform/learner/metrics_reader.h"
 #include "platform/learner/metrics_writer.h"
-#include "temporary_directory.h"
 
 namespace tesser::platform {
 namespace {

@@ -1,6 +1,5 @@
 #include "platform/server/archive.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -12,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
+
 namespace tesser::platform {
 namespace {
 
@@ -20,12 +21,7 @@ using ::testing::HasSubstr;
 
 class ArchiveTest : public ::testing::Test {
  protected:
-  ArchiveTest() {
-    char name[] = "/tmp/tesser-archive-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    fs::create_directory(directory_ / "out");
-  }
-  ~ArchiveTest() override { fs::remove_all(directory_); }
+  ArchiveTest() { fs::create_directory(directory_ / "out"); }
 
   // A ZIP that Python makes: statements about `z`, a zipfile.ZipFile.
   fs::path zip(const std::string& statements) {
@@ -45,7 +41,7 @@ class ArchiveTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  fs::path directory_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(ArchiveTest, AZipComesOutAsItWentIn) {

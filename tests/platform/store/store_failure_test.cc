@@ -1,7 +1,6 @@
 // Disks that are full, files that are damaged, and processes that are killed while they write.
 
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "platform/store/store.h"
 
 namespace tesser::platform {
@@ -29,12 +29,6 @@ using ::testing::HasSubstr;
 
 class StoreFailureTest : public ::testing::Test {
  protected:
-  StoreFailureTest() {
-    char name[] = "/tmp/tesser-store-XXXXXX";
-    directory_ = ::mkdtemp(name);
-  }
-  ~StoreFailureTest() override { std::filesystem::remove_all(directory_); }
-
   std::filesystem::path file() const { return directory_ / "store.sqlite"; }
   std::unique_ptr<Store> open() {
     auto opened = Store::open(file());
@@ -48,7 +42,7 @@ class StoreFailureTest : public ::testing::Test {
     return opened.error().message;
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
 };
 
 NewJob job_named(const std::string& id, std::size_t bytes = 0) {
@@ -151,7 +145,7 @@ TEST_F(StoreFailureTest, AFileThatMayNotGrow) {
 }
 
 TEST_F(StoreFailureTest, ADiskThatIsFull) {
-  if (::mount("tesser-store-test", directory_.c_str(), "tmpfs", 0, "size=2m") != 0) {
+  if (::mount("tesser-store-test", directory_.path().c_str(), "tmpfs", 0, "size=2m") != 0) {
     GTEST_SKIP() << "only root may mount a small disk";
   }
   {
@@ -164,7 +158,7 @@ TEST_F(StoreFailureTest, ADiskThatIsFull) {
     EXPECT_TRUE(store->submit(job_named("more"), "t"));
   }
   check_whole(file());
-  EXPECT_EQ(::umount(directory_.c_str()), 0);
+  EXPECT_EQ(::umount(directory_.path().c_str()), 0);
 }
 
 // Takes jobs through states without an end, and says what is stored.

@@ -1,6 +1,5 @@
 #include "platform/store/store.h"
 
-#include <stdlib.h>
 
 #include <filesystem>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../base/temporary_directory.h"
 #include "platform/store/schema.h"
 
 namespace tesser::platform {
@@ -23,16 +23,7 @@ using ::testing::HasSubstr;
 
 class StoreTest : public ::testing::Test {
  protected:
-  StoreTest() {
-    char name[] = "/tmp/tesser-store-XXXXXX";
-    directory_ = ::mkdtemp(name);
-    reopen();
-  }
-  ~StoreTest() override {
-    store_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-
+  StoreTest() { reopen(); }
   std::filesystem::path file() const { return directory_ / "store.sqlite"; }
   void reopen() {
     store_.reset();
@@ -79,7 +70,7 @@ class StoreTest : public ::testing::Test {
     return names;
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
   std::unique_ptr<Store> store_;
   std::int64_t time_ = 1000;
   std::int64_t sequence_ = 0;

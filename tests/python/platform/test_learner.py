@@ -219,7 +219,7 @@ def test_two_processes_of_one_learner(make_job):
 
 
 def test_a_flood_takes_bounded_room(make_job):
-    job = make_job("timeout 1.5 yes 'a line that floods the log of a learner'; echo last", log_bytes=1 << 20)
+    job = make_job("timeout 1.5 yes 'a line that floods the log of a learner'; echo; echo last", log_bytes=1 << 20)
     process = job.start()
     job.go()
     most = 0
