@@ -1,6 +1,5 @@
 #include "platform/guardian/attempt_view.h"
 
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
 #include "platform/store/store.h"
 
-
 #include <filesystem>
 #include <memory>
 #include <string>

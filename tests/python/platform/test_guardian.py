@@ -53,11 +53,12 @@ def test_a_failing_command_is_started_again_as_often_as_it_may(tmp_path: Path) -
 
 def test_a_learner_that_is_killed_begins_again(tmp_path: Path) -> None:
     line = (
-        "if [ -e $CHECKPOINT_DIR/there ]; then echo resumed; exit 0; fi;"
-        "touch $CHECKPOINT_DIR/there; echo begun; sleep 100"
+        "if [ -e $CHECKPOINT_DIR/$LEARNER_ID ]; then echo resumed; exit 0; fi;"
+        "touch $CHECKPOINT_DIR/$LEARNER_ID; echo begun; sleep 100"
     )
     with guarded_job(tmp_path, shell(line), ["node1", "node2"]) as job:
-        wait_for_line(job, "begun")
+        wait_for_line(job, "begun", 0)
+        wait_for_line(job, "begun", 1)
         job.wait_for("PROCESSING")
         os.kill(job.learner(1), signal.SIGKILL)
         job.wait_for("COMPLETED", "FAILED")
