@@ -217,6 +217,65 @@ class Client:
         """What each team may have and holds."""
         return self._json("GET", "/v1/quota")["teams"]
 
+    # Tenants
+
+    def me(self) -> dict:
+        """Who asks: `user`, `is_administrator`, `teams` with the role in each, and which `token`."""
+        return self._json("GET", "/v1/me")
+
+    def users(self) -> list[dict]:
+        """All users for administrators, else those in the caller's teams."""
+        return self._json("GET", "/v1/users")["users"]
+
+    def add_user(self, name: str, *, is_administrator: bool = False) -> dict:
+        return self._send("POST", "/v1/users", name=name, is_administrator=is_administrator)
+
+    def remove_user(self, name: str) -> None:
+        """With all tokens; jobs stay with their teams."""
+        self._send("DELETE", _path(name, "users"))
+
+    def teams(self) -> list[dict]:
+        """Teams that the caller sees, with their members."""
+        return self._json("GET", "/v1/teams")["teams"]
+
+    def add_team(self, name: str) -> dict:
+        return self._send("POST", "/v1/teams", name=name)
+
+    def remove_team(self, name: str) -> None:
+        """Refused while it has jobs."""
+        self._send("DELETE", _path(name, "teams"))
+
+    def join_team(self, team: str, user: str, role: str = "member") -> dict:
+        """Takes a user in, or gives a member another role: viewer, member or administrator."""
+        return self._send("PUT", f"{_path(team, 'teams')}/members/{urllib.parse.quote(user, safe='')}", role=role)
+
+    def leave_team(self, team: str, user: str) -> None:
+        self._send("DELETE", f"{_path(team, 'teams')}/members/{urllib.parse.quote(user, safe='')}")
+
+    def tokens(self) -> list[dict]:
+        """Those that the caller may revoke, without their texts."""
+        return self._json("GET", "/v1/tokens")["tokens"]
+
+    def create_token(
+        self,
+        *,
+        user: str | None = None,
+        team: str | None = None,
+        description: str | None = None,
+        expires_in: int | None = None,
+    ) -> dict:
+        """A token, whose text (`token`) is in this answer and nowhere else. `team`: it is good for that one alone.
+        `expires_in`: seconds; absent: until it is revoked."""
+        return self._send("POST", "/v1/tokens", user=user, team=team, description=description, expires_in=expires_in)
+
+    def revoke_token(self, token: str) -> None:
+        """By its `id`."""
+        self._send("DELETE", _path(token, "tokens"))
+
+    def _send(self, method: str, path: str, **members: object) -> dict:
+        given = {name: value for name, value in members.items() if value is not None}
+        return self._json(method, path, json.dumps(given).encode() if method != "DELETE" else None)
+
     def _pages(self, job: str, path: str, member: str, follow: bool, **query: object) -> Iterator[dict]:
         cursor = None
         while True:
@@ -290,8 +349,8 @@ def _persistently(call: Callable[[], dict], seconds: float) -> dict:
             pause = min(2 * pause, 2.0)
 
 
-def _path(job: str) -> str:
-    return "/v1/jobs/" + urllib.parse.quote(job, safe="")
+def _path(name: str, kind: str = "jobs") -> str:
+    return f"/v1/{kind}/" + urllib.parse.quote(name, safe="")
 
 
 def _query(**members: object) -> str:

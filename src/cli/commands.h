@@ -50,6 +50,9 @@ void add_quota(CLI::App& app, Action& action);
 void add_resume(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
 void add_submit(CLI::App& app, Action& action);
+void add_team(CLI::App& app, Action& action);
+void add_token(CLI::App& app, Action& action);
+void add_user(CLI::App& app, Action& action);
 
 // All of the platform (docs/platform.md): the program `tesser` has these alone, without PyTorch's libraries.
 void add_platform_commands(CLI::App& app, Action& action);

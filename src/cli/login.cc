@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/json_members.h"
+#include "base/json_reader.h"
 #include "cli/commands.h"
 #include "cli/platform_login.h"
 
@@ -56,15 +57,17 @@ Result<int> log_in(const Options& options) {
   Login login{options.url, given != nullptr ? given : read_token()};
   TESSER_ASSIGN_OR_RETURN(const auto client, platform::Client::open({login.url, login.token}));
   // A request that needs the token: what is kept is known to work.
-  TESSER_RETURN_IF_ERROR(client->jobs({"", "", 1, ""}));
+  TESSER_ASSIGN_OR_RETURN(const std::string me, client->get("/v1/me"));
   while (login.url.ends_with('/')) {
     login.url.pop_back();
   }
   TESSER_ASSIGN_OR_RETURN(const std::string path, write_login(login));
+  TESSER_ASSIGN_OR_RETURN(const Json json, parse_json(me));
+  const std::string user = JsonReader(json, "the answer").string("user");
   if (options.json) {
-    fmt::print("{}\n", JsonMembers().add("server", login.url).add("file", path).object());
+    fmt::print("{}\n", JsonMembers().add("server", login.url).add("file", path).add("user", user).object());
   } else {
-    fmt::print("logged in at {}; kept in {}\n", login.url, path);
+    fmt::print("logged in at {} as {}; kept in {}\n", login.url, user, path);
   }
   return 0;
 }

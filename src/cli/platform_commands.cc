@@ -17,6 +17,9 @@ void add_platform_commands(CLI::App& app, Action& action) {
   add_download(app, action);
   add_nodes(app, action);
   add_quota(app, action);
+  add_user(app, action);
+  add_team(app, action);
+  add_token(app, action);
   add_simulate(app, action);
   add_guardian(app, action);
   add_learner(app, action);

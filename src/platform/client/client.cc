@@ -195,6 +195,15 @@ class HttpApi : public Client {
 
   Result<std::string> get(const std::string& path) override { return send(request_for("GET", path)); }
 
+  Result<std::string> ask(const std::string& method, const std::string& path, const std::string& body) override {
+    HttpsRequest request = request_for(method, path);
+    if (!body.empty()) {
+      request.headers.emplace_back("Content-Type", "application/json");
+      request.body = body;
+    }
+    return send(request);
+  }
+
   Result<std::vector<NodeAnswer>> nodes() override {
     TESSER_ASSIGN_OR_RETURN(const std::string answer, get("/v1/nodes"));
     return read_nodes(answer);

@@ -76,6 +76,8 @@ class Client {
                                 const std::function<Result<void>(std::string_view)>& take) = 0;
   // The body of any GET below /v1/, as it came.
   virtual Result<std::string> get(const std::string& path) = 0;
+  // Any other request below /v1/, with JSON or nothing as its body.
+  virtual Result<std::string> ask(const std::string& method, const std::string& path, const std::string& body) = 0;
   virtual Result<std::vector<NodeAnswer>> nodes() = 0;
   virtual Result<std::vector<QuotaAnswer>> quota() = 0;
 };

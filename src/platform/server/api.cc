@@ -7,6 +7,8 @@
 
 #include "base/json_members.h"
 #include "platform/server/job_json.h"
+#include "platform/server/submission.h"
+#include "platform/server/times.h"
 
 namespace tesser::platform {
 namespace {
@@ -42,6 +44,18 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/metrics", kPeople, &Api::figures},
       {"GET", "/v1/health", kEverybody, &Api::health},
       {"GET", "/v1/openapi.json", kEverybody, &Api::openapi},
+      {"GET", "/v1/me", kPeople, &Api::me},
+      {"GET", "/v1/users", kPeople, &Api::users},
+      {"POST", "/v1/users", kPeople, &Api::add_user},
+      {"DELETE", "/v1/users/{}", kPeople, &Api::remove_user},
+      {"GET", "/v1/teams", kPeople, &Api::teams},
+      {"POST", "/v1/teams", kPeople, &Api::add_team},
+      {"DELETE", "/v1/teams/{}", kPeople, &Api::remove_team},
+      {"PUT", "/v1/teams/{}/members/{}", kPeople, &Api::set_member},
+      {"DELETE", "/v1/teams/{}/members/{}", kPeople, &Api::remove_member},
+      {"GET", "/v1/tokens", kPeople, &Api::tokens},
+      {"POST", "/v1/tokens", kPeople, &Api::add_token},
+      {"DELETE", "/v1/tokens/{}", kPeople, &Api::revoke_token},
       {"POST", "/v1/guardian/{}/lease", kGuardian, &Api::take_lease},
       {"POST", "/v1/guardian/{}/renew", kGuardian, &Api::renew},
       {"POST", "/v1/guardian/{}/state", kGuardian, &Api::report},
@@ -77,13 +91,13 @@ const Api::Route* Api::route_of(const Request& request, std::vector<std::string>
   return nullptr;
 }
 
-Result<std::optional<Token>> Api::token_of(const Request& request) const {
+Result<std::optional<Caller>> Api::caller_of(const Request& request) const {
   constexpr std::string_view kBearer = "Bearer ";
   const std::string* given = request.header("Authorization");
   if (given == nullptr || !given->starts_with(kBearer)) {
-    return std::optional<Token>();
+    return std::optional<Caller>();
   }
-  return store_.token(std::string_view(*given).substr(kBearer.size()));
+  return store_.tenants().caller(std::string_view(*given).substr(kBearer.size()), now_microseconds());
 }
 
 control::HttpAdmission Api::admit(const Request& request) const {
@@ -106,16 +120,15 @@ control::HttpAdmission Api::admit(const Request& request) const {
   if (route->access == Access::kEverybody) {
     return admission;
   }
-  const auto token = token_of(request);
-  if (!token) {
-    admission.refusal = error(token.error());
-  } else if (!*token) {
+  const auto caller = caller_of(request);
+  if (!caller) {
+    admission.refusal = error(caller.error());
+  } else if (!*caller) {
     admission.refusal = error(401, "U_TOKEN",
                               "this request carries no token that the server knows (Authorization: "
                               "Bearer TOKEN); `tesser login` keeps one for you");
     admission.refusal->headers.emplace_back("WWW-Authenticate", "Bearer");
-  } else if (route->access == Access::kGuardian ? (*token)->role != Role::kGuardian || (*token)->job != values.front()
-                                                : (*token)->role == Role::kGuardian) {
+  } else if (route->access == Access::kGuardian ? (*caller)->job != values.front() : (*caller)->is_guardian()) {
     admission.refusal = error(403, "U_TOKEN", "this token is not for that");
   } else if (route->handle == &Api::submit) {
     admission.most_body_bytes = options_.most_upload_bytes;
@@ -131,15 +144,15 @@ control::HttpResponse Api::answer(const Request& request) {
   if (route == nullptr) {
     return error(404, "U_NOT_FOUND", "there is nothing here");
   }
-  Token token;
+  Caller caller;
   if (route->access != Access::kEverybody) {
-    const auto found = token_of(request);
+    const auto found = caller_of(request);
     if (!found || !*found) {  // it has gone since it was admitted
       return found ? error(401, "U_TOKEN", "the server does not know this token any more") : error(found.error());
     }
-    token = **found;
+    caller = **found;
   }
-  return (this->*route->handle)(Call{request, std::move(values), std::move(token)});
+  return (this->*route->handle)(Call{request, std::move(values), std::move(caller)});
 }
 
 control::HttpResponse Api::error(int status, const std::string& code, const std::string& message) {
@@ -167,11 +180,22 @@ tl::expected<JobRecord, control::HttpResponse> Api::job_of(const Call& call) con
   if (!job) {
     return tl::unexpected(error(job.error()));
   }
-  if (call.token.role == Role::kUser && call.token.team != job->team) {  // as if there were none
+  if (!call.caller.sees(job->team)) {  // as if there were none
     return tl::unexpected(
         error(404, "U_NOT_FOUND", fmt::format("there is no job '{}'; `tesser list` shows those there are", call.id())));
   }
   return std::move(*job);
+}
+
+tl::expected<JobRecord, control::HttpResponse> Api::own_job_of(const Call& call) const {
+  auto job = job_of(call);
+  if (job && !call.caller.may_change(job->user, job->team)) {
+    return tl::unexpected(
+        error(403, "U_ROLE",
+              fmt::format("job {} is {}'s; who submitted it and administrators of team '{}' may change it", job->id,
+                          job->user, job->team)));
+  }
+  return job;
 }
 
 tl::expected<Json, control::HttpResponse> Api::body_of(const Call& call,
@@ -206,9 +230,42 @@ std::optional<std::int64_t> number_of(const control::HttpRequest& request, std::
   return number;
 }
 
-std::string Api::describe(const JobRecord& job, bool looks_closer) const {
+std::string Api::describe(const JobRecord& job, const Caller& caller, bool looks_closer) const {
   const Volume volume = volume_of(job.id);
-  return job_json(job, dispatcher_.waiting(job.id), looks_closer ? &volume : nullptr);
+  auto waiting = dispatcher_.waiting(job.id);
+  if (caller.is_administrator) {
+    return job_json(job, waiting, looks_closer ? &volume : nullptr);
+  }
+  JobRecord shown = job;
+  shown.reason = shown_reason(job.reason, job.id, caller);
+  if (waiting) {
+    waiting->reason = shown_reason(waiting->reason, job.id, caller);
+  }
+  return job_json(shown, waiting, looks_closer ? &volume : nullptr);
+}
+
+std::string Api::shown_reason(std::string reason, const std::string& own, const Caller& caller) const {
+  constexpr std::string_view kOfIds = "abcdefghijklmnopqrstuvwxyz0123456789-";
+  if (caller.is_administrator) {
+    return reason;
+  }
+  std::string shown;
+  for (std::size_t at = 0; at < reason.size();) {
+    const std::size_t begin = std::min(reason.find_first_of(kOfIds, at), reason.size());
+    const std::size_t end = std::min(reason.find_first_not_of(kOfIds, begin), reason.size());
+    std::string word = reason.substr(begin, end - begin);
+    shown += reason.substr(at, begin - at);
+    if (word != own && looks_like_identifier(word)) {
+      const auto job = store_.job(word);
+      // What cannot be looked up is hidden, too, where it is said to be a job.
+      if (job ? !caller.sees(job->team) : shown.ends_with("job ")) {
+        word = "of another team";
+      }
+    }
+    shown += word;
+    at = end;
+  }
+  return shown;
 }
 
 }  // namespace tesser::platform

@@ -46,14 +46,19 @@ class Api {
   struct Call;
   static const std::vector<Route>& routes();
   const Route* route_of(const Request& request, std::vector<std::string>& values, std::string& allowed) const;
-  Result<std::optional<Token>> token_of(const Request& request) const;
+  // Who asks; nothing when the token is none, or none any more.
+  Result<std::optional<Caller>> caller_of(const Request& request) const;
   Volume volume_of(const std::string& job) const { return Volume(options_.data / "jobs" / job); }
   // The job, if who asks may see it; else the answer.
   tl::expected<JobRecord, Response> job_of(const Call& call) const;
+  // The job, if who asks may change it; else the answer.
+  tl::expected<JobRecord, Response> own_job_of(const Call& call) const;
   tl::expected<Json, Response> body_of(const Call& call, const std::vector<std::string_view>& members) const;
   // To a job's log and metrics: it is over, or the server ends.
   bool nothing_follows(const std::string& id) const;
-  std::string describe(const JobRecord& job, bool looks_closer) const;
+  std::string describe(const JobRecord& job, const Caller& caller, bool looks_closer) const;
+  // A reason without the names of jobs that the caller may not see.
+  std::string shown_reason(std::string reason, const std::string& job, const Caller& caller) const;
   // Of the store.
   static Response error(const Error& error);
 
@@ -74,6 +79,18 @@ class Api {
   Response health(const Call& call);
   Response openapi(const Call& call);
   Response figures(const Call& call);
+  Response me(const Call& call);
+  Response users(const Call& call);
+  Response add_user(const Call& call);
+  Response remove_user(const Call& call);
+  Response teams(const Call& call);
+  Response add_team(const Call& call);
+  Response remove_team(const Call& call);
+  Response set_member(const Call& call);
+  Response remove_member(const Call& call);
+  Response tokens(const Call& call);
+  Response add_token(const Call& call);
+  Response revoke_token(const Call& call);
   Response take_lease(const Call& call);
   Response renew(const Call& call);
   Response report(const Call& call);
@@ -88,7 +105,7 @@ class Api {
 struct Api::Call {
   const Request& request;
   std::vector<std::string> values;  // of the route's places
-  Token token;                      // empty where none is needed
+  Caller caller;                    // empty where everybody may ask
   const std::string& id() const { return values.front(); }
 };
 

@@ -32,7 +32,7 @@ control::HttpResponse Api::openapi(const Call&) {
 }
 
 control::HttpResponse Api::figures(const Call& call) {
-  const auto counts = store_.count_by_state();
+  const auto counts = store_.count_by_state(call.caller.seen_teams());
   const auto live = store_.live_jobs();
   if (!counts || !live) {
     return error(!counts ? counts.error() : live.error());
@@ -54,7 +54,7 @@ control::HttpResponse Api::figures(const Call& call) {
       dispatcher_.guardian_starts());
   std::vector<JobFigures> jobs;
   for (const JobRecord& job : *live) {
-    if (holds_places(job.state) && (call.token.role == Role::kAdmin || call.token.team == job.team)) {
+    if (holds_places(job.state) && call.caller.sees(job.team)) {
       if (auto figures = last_figures(job.id, volume_of(job.id))) {
         jobs.push_back(std::move(*figures));
       }

@@ -30,13 +30,13 @@ control::HttpResponse json_response(std::string body, int status = 200) {
 }  // namespace
 
 control::HttpResponse Api::submit(const Call& call) {
-  auto made = platform::submit(call.request, call.token,
+  auto made = platform::submit(call.request, call.caller,
                                {options_.data, store_, dispatcher_.engine().nodes, options_.code, options_.engine});
   if (!made) {
     return error(made.error().status, made.error().code, made.error().message);
   }
   dispatcher_.look();
-  Response response = json_response(describe(made->job, true), 201);
+  Response response = json_response(describe(made->job, call.caller, true), 201);
   response.headers.emplace_back("Location", "/v1/jobs/" + made->job.id);
   return response;
 }
@@ -60,12 +60,7 @@ control::HttpResponse Api::list(const Call& call) {
   if (!wrong.empty()) {
     return error(400, "U_REQUEST", wrong);
   }
-  if (call.token.role == Role::kUser) {
-    if (!filter.team.empty() && filter.team != call.token.team) {
-      return json_response(R"({"jobs":[],"next":""})");
-    }
-    filter.team = call.token.team;
-  }
+  filter.teams = call.caller.seen_teams();
   const auto jobs = store_.jobs(filter);
   if (!jobs) {
     return error(jobs.error());
@@ -73,14 +68,14 @@ control::HttpResponse Api::list(const Call& call) {
   const bool has_more = jobs->size() == filter.limit;
   return json_response(
       JsonMembers()
-          .add_text("jobs", json_list(*jobs, [this](const JobRecord& job) { return describe(job, false); }))
+          .add_text("jobs", json_list(*jobs, [&](const JobRecord& job) { return describe(job, call.caller, false); }))
           .add("next", has_more ? std::to_string(jobs->back().number) : std::string())
           .object());
 }
 
 control::HttpResponse Api::show(const Call& call) {
   const auto job = job_of(call);
-  return job ? json_response(describe(*job, true)) : job.error();
+  return job ? json_response(describe(*job, call.caller, true)) : job.error();
 }
 
 control::HttpResponse Api::want(const Call& call) {
@@ -88,7 +83,7 @@ control::HttpResponse Api::want(const Call& call) {
   if (!body) {
     return body.error();
   }
-  const auto job = job_of(call);
+  const auto job = own_job_of(call);
   if (!job) {
     return job.error();
   }
@@ -125,11 +120,11 @@ control::HttpResponse Api::want(const Call& call) {
   }
   bells_.ring(job->id);
   dispatcher_.look();
-  return json_response(describe(*changed, true));
+  return json_response(describe(*changed, call.caller, true));
 }
 
 control::HttpResponse Api::remove(const Call& call) {
-  const auto job = job_of(call);
+  const auto job = own_job_of(call);
   if (!job) {
     return job.error();
   }
@@ -139,7 +134,7 @@ control::HttpResponse Api::remove(const Call& call) {
   }
   bells_.ring(job->id);
   dispatcher_.look();
-  return json_response(describe(*changed, true), 202);
+  return json_response(describe(*changed, call.caller, true), 202);
 }
 
 control::HttpResponse Api::history(const Call& call) {
@@ -147,9 +142,12 @@ control::HttpResponse Api::history(const Call& call) {
   if (!job) {
     return job.error();
   }
-  const auto changes = store_.history(job->id);
+  auto changes = store_.history(job->id);
   if (!changes) {
     return error(changes.error());
+  }
+  for (StateChange& change : *changes) {
+    change.reason = shown_reason(std::move(change.reason), job->id, call.caller);
   }
   return json_response(JsonMembers().add_text("changes", json_list(*changes, change_json)).object());
 }
@@ -163,39 +161,38 @@ control::HttpResponse Api::nodes(const Call& call) {
   if (!view.has_answered && !view.error.empty()) {
     return error(503, "S_ENGINE", view.error);
   }
-  return json_response(
-      JsonMembers()
-          .add_text("nodes", json_list(view.nodes,
-                                       [&](const Node& node) {
-                                         Resources held;
-                                         held.millicpus = 0;
-                                         std::vector<std::string> jobs;
-                                         for (const JobRecord& job : *live) {
-                                           const auto count =
-                                               std::count(job.placement.begin(), job.placement.end(), node.name);
-                                           if (count == 0) {
-                                             continue;
-                                           }
-                                           held.millicpus += job.each.millicpus * count;
-                                           held.memory_bytes += job.each.memory_bytes * count;
-                                           for (const auto& [type, each] : job.each.accelerators) {
-                                             held.accelerators[type] += each * count;
-                                           }
-                                           // Names of jobs that are not theirs are nobody's business.
-                                           if (call.token.role == Role::kAdmin || call.token.team == job.team) {
-                                             jobs.push_back(job.id);
-                                           }
-                                         }
-                                         return JsonMembers()
-                                             .add("name", node.name)
-                                             .add("is_ready", node.is_ready)
-                                             .add("not_ready", node.not_ready)
-                                             .add_text("capacity", resources_json(node.capacity))
-                                             .add_text("held", resources_json(held))
-                                             .add_text("jobs", json_list(jobs))
-                                             .object();
-                                       }))
-          .object());
+  return json_response(JsonMembers()
+                           .add_text("nodes", json_list(view.nodes,
+                                                        [&](const Node& node) {
+                                                          Resources held;
+                                                          held.millicpus = 0;
+                                                          std::vector<std::string> jobs;
+                                                          for (const JobRecord& job : *live) {
+                                                            const auto count = std::count(
+                                                                job.placement.begin(), job.placement.end(), node.name);
+                                                            if (count == 0) {
+                                                              continue;
+                                                            }
+                                                            held.millicpus += job.each.millicpus * count;
+                                                            held.memory_bytes += job.each.memory_bytes * count;
+                                                            for (const auto& [type, each] : job.each.accelerators) {
+                                                              held.accelerators[type] += each * count;
+                                                            }
+                                                            // Names of jobs that are not theirs are nobody's business.
+                                                            if (call.caller.sees(job.team)) {
+                                                              jobs.push_back(job.id);
+                                                            }
+                                                          }
+                                                          return JsonMembers()
+                                                              .add("name", node.name)
+                                                              .add("is_ready", node.is_ready)
+                                                              .add("not_ready", node.not_ready)
+                                                              .add_text("capacity", resources_json(node.capacity))
+                                                              .add_text("held", resources_json(held))
+                                                              .add_text("jobs", json_list(jobs))
+                                                              .object();
+                                                        }))
+                           .object());
 }
 
 control::HttpResponse Api::quota(const Call& call) {
@@ -210,7 +207,7 @@ control::HttpResponse Api::quota(const Call& call) {
   };
   std::map<std::string, Team> teams;
   for (const JobRecord& job : *live) {
-    if (call.token.role != Role::kAdmin && call.token.team != job.team) {
+    if (!call.caller.sees(job.team)) {
       continue;
     }
     Team& team = teams[job.team];

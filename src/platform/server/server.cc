@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <system_error>
@@ -26,6 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kAdministrator = "admin";  // who runs this server
 constexpr int kWorkingThreads = 16;
 constexpr int kWaitingThreads = 2'048;  // guardians that wait for news, and people who follow logs
 constexpr int kConnections = 16'384;
@@ -143,19 +145,37 @@ class PlatformServer final : public Server {
 
   // The token of the one who runs this server: made at the first start, or when its file was removed.
   Result<void> prepare_token() {
+    Tenants& tenants = store_->tenants();
+    const std::int64_t now = now_microseconds();
+    TESSER_ASSIGN_OR_RETURN(const auto users, tenants.users());
+    TESSER_RETURN_IF_ERROR(tenants.add_team(kDefaultTeam, now, true));
+    if (std::none_of(users.begin(), users.end(), [](const User& user) { return user.name == kAdministrator; })) {
+      TESSER_RETURN_IF_ERROR(tenants.add_user(kAdministrator, true, now));
+    }
+    TESSER_RETURN_IF_ERROR(tenants.set_member(kDefaultTeam, kAdministrator, TeamRole::kAdministrator));
     const auto text = read_file(admin_token_file(), 1'000);
     std::string token = text ? text->substr(0, text->find('\n')) : "";
     if (!text && text.error().code != ErrorCode::kNotFound) {
       return tl::unexpected(text.error());
     }
+    TESSER_ASSIGN_OR_RETURN(const bool is_known, tenants.knows_token(token));
+    if (!token.empty() && is_known) {
+      TESSER_ASSIGN_OR_RETURN(const auto caller, tenants.caller(token, now));
+      if (caller) {
+        return {};
+      }
+      token.clear();  // it was revoked
+    }
     if (token.empty()) {
       TESSER_ASSIGN_OR_RETURN(token, new_token());
       TESSER_RETURN_IF_ERROR(write_private(admin_token_file(), token + "\n"));
     }
-    TESSER_ASSIGN_OR_RETURN(const auto known, store_->token(token));
-    if (!known) {
-      TESSER_RETURN_IF_ERROR(store_->add_token(token, {Role::kAdmin, "admin", "default", "", now_microseconds()}));
-    }
+    TokenRecord record;
+    record.user = kAdministrator;
+    record.description = admin_token_file().filename();
+    record.made_by = kAdministrator;
+    record.created = now;
+    TESSER_RETURN_IF_ERROR(tenants.add_token(token, std::move(record)));
     return {};
   }
 

@@ -30,6 +30,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostManifestBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostKeyBytes = 200;
 constexpr std::size_t kRandomLetters = 6;
+constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 32 that are not taken for each other
+static_assert(kLetters.size() == 32);
 
 tl::unexpected<Refused> refused(int status, std::string code, std::string message) {
   return tl::unexpected(Refused{status, std::move(code), std::move(message)});
@@ -96,9 +98,39 @@ tl::expected<Parts, Refused> parts_of(const control::HttpRequest& request) {
   return parts;
 }
 
+// The team that the job is for.
+tl::expected<std::string, Refused> team_of(const Manifest& manifest, const Caller& caller, Tenants& tenants,
+                                           std::int64_t now) {
+  std::string team = manifest.team;
+  if (team.empty() && caller.teams.size() == 1) {
+    team = caller.teams.begin()->first;
+  } else if (team.empty() && caller.is_administrator) {
+    team = kDefaultTeam;
+  } else if (team.empty() && caller.teams.empty()) {
+    return refused(403, "U_TEAM", fmt::format("user '{}' is in no team; ask an administrator", caller.user));
+  } else if (team.empty()) {
+    std::string names;
+    for (const auto& [name, role] : caller.teams) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    return refused(422, "U_TEAM",
+                   fmt::format("you are in several teams ({}); name one in the manifest: `team`", names));
+  }
+  if (!caller.sees(team)) {
+    return refused(403, "U_TEAM", fmt::format("you are no member of team '{}'", team));
+  }
+  if (!caller.may_submit(team)) {
+    return refused(403, "U_ROLE", fmt::format("you are a viewer in team '{}', and viewers submit no jobs", team));
+  }
+  if (caller.is_administrator) {  // who may make teams makes this one by naming it
+    if (const auto made = tenants.add_team(team, now, true); !made) {
+      return refused(made.error());
+    }
+  }
+  return team;
+}
+
 Result<std::string> new_identifier(const std::string& name) {
-  constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 32 that are not taken for each other
-  static_assert(kLetters.size() == 32);
   unsigned char bytes[kRandomLetters];
   if (::getrandom(bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes))) {
     return failed("the system gives no random numbers");
@@ -163,12 +195,17 @@ Result<void> fill_volume(const fs::path& root, const Submission& submission, con
 
 }  // namespace
 
+bool looks_like_identifier(std::string_view text) {
+  return text.size() > kRandomLetters + 1 && text[text.size() - kRandomLetters - 1] == '-' &&
+         text.find_last_not_of(kLetters) == text.size() - kRandomLetters - 1;
+}
+
 Result<std::string> new_token() {
   std::string token = control::make_run_token();
   return token.empty() ? Result<std::string>(failed("the system gives no random numbers")) : token;
 }
 
-tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, const Token& token,
+tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, const Caller& caller,
                                         const SubmissionPlace& place) {
   auto parts = parts_of(request);
   if (!parts) {
@@ -181,7 +218,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
     }
     job.idempotency_key = *key;
   }
-  job.user = token.user;
+  job.user = caller.user;
   job.request_digest = hexadecimal(sha256(fmt::format("{}/{}/{}", hexadecimal(sha256(parts->manifest)),
                                                       hexadecimal(sha256(parts->secrets)), parts->code_digest)));
   if (!job.idempotency_key.empty()) {
@@ -190,7 +227,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
       return earlier.error().code == ErrorCode::kInvalidInput ? refused(409, "U_KEY", earlier.error().message)
                                                               : refused(earlier.error());
     }
-    if (*earlier) {
+    if (*earlier && caller.sees((*earlier)->team)) {
       return Submitted{std::move(**earlier), false};
     }
   }
@@ -211,9 +248,9 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
     }
   }
   const Manifest& manifest = submission->manifest;
-  const std::string team = manifest.team.empty() ? token.team : manifest.team;
-  if (token.role != Role::kAdmin && team != token.team) {
-    return refused(403, "U_TEAM", fmt::format("you are no member of team '{}'", team));
+  const auto team = team_of(manifest, caller, place.store.tenants(), now_microseconds());
+  if (!team) {
+    return tl::unexpected(team.error());
   }
   WaitingJob size;
   size.learners = manifest.learners;
@@ -229,7 +266,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   job.id = *id;
   job.name = manifest.name;
   job.description = manifest.description;
-  job.team = team;
+  job.team = *team;
   job.priority = manifest.priority;
   job.learners = manifest.learners;
   job.each = size.each;
@@ -239,7 +276,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   const fs::path incoming = place.data / "incoming" / job.id;
   const fs::path home = place.data / "jobs" / job.id;
   NewDirectory directory(incoming);
-  submission->manifest.team = team;
+  submission->manifest.team = *team;
   if (const auto filled = fill_volume(incoming, *submission, *secrets, *guardian_token, parts->code, place.limits);
       !filled) {
     return refused(filled.error());

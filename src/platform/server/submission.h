@@ -29,8 +29,11 @@ struct Refused {
 };
 
 // The job is stored, and all of its volume on the disk, when this returns; after an error nothing of it is left.
-tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, const Token& token,
+tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, const Caller& caller,
                                         const SubmissionPlace& place);
+
+// Whether it is made as jobs' identifiers are: a name, and random letters.
+bool looks_like_identifier(std::string_view text);
 
 // 32 random hexadecimal digits.
 Result<std::string> new_token();

@@ -62,6 +62,54 @@ CREATE TABLE tokens (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tokens_by_job ON tokens (job) WHERE job IS NOT NULL;
 )",
+      // Users in teams. Tokens are of a user, perhaps for one of the user's teams alone, or of a job's guardian.
+      R"(
+CREATE TABLE users (
+  name TEXT PRIMARY KEY,
+  is_administrator INTEGER NOT NULL DEFAULT 0,
+  created INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE teams (
+  name TEXT PRIMARY KEY,
+  created INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE members (
+  team TEXT NOT NULL REFERENCES teams (name) ON DELETE CASCADE,
+  user TEXT NOT NULL REFERENCES users (name) ON DELETE CASCADE,
+  role TEXT NOT NULL CHECK (role IN ('administrator', 'member', 'viewer')),
+  PRIMARY KEY (team, user)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX members_by_user ON members (user);
+CREATE TABLE learner_users (
+  team TEXT PRIMARY KEY,
+  number INTEGER NOT NULL UNIQUE
+) STRICT, WITHOUT ROWID;
+INSERT INTO teams SELECT team, min(submitted) FROM jobs WHERE team <> '' GROUP BY team;
+INSERT OR IGNORE INTO teams SELECT team, min(created) FROM tokens WHERE team <> '' GROUP BY team;
+INSERT INTO users SELECT user, max(role = 'admin'), min(created) FROM tokens WHERE job IS NULL AND user <> '' GROUP BY user;
+INSERT INTO members SELECT team, user, 'member' FROM tokens WHERE job IS NULL AND user <> '' AND team <> '' GROUP BY team, user;
+CREATE TABLE owned_tokens (
+  hash BLOB PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  user TEXT REFERENCES users (name) ON DELETE CASCADE,
+  team TEXT REFERENCES teams (name) ON DELETE CASCADE,
+  job TEXT REFERENCES jobs (id) ON DELETE CASCADE,
+  description TEXT NOT NULL DEFAULT '',
+  made_by TEXT NOT NULL DEFAULT '',
+  created INTEGER NOT NULL,
+  expires INTEGER NOT NULL DEFAULT 0,
+  revoked INTEGER NOT NULL DEFAULT 0,
+  CHECK ((user IS NULL) <> (job IS NULL))
+) STRICT, WITHOUT ROWID;
+INSERT INTO owned_tokens (hash, id, user, job, created)
+  SELECT hash, lower(hex(randomblob(6))), CASE WHEN job IS NULL THEN user END, job, created FROM tokens
+  WHERE job IS NOT NULL OR user <> '';
+DROP TABLE tokens;
+ALTER TABLE owned_tokens RENAME TO tokens;
+CREATE INDEX tokens_by_begin ON tokens (substr(hash, 1, 8));
+CREATE INDEX tokens_by_job ON tokens (job) WHERE job IS NOT NULL;
+CREATE INDEX tokens_by_user ON tokens (user) WHERE user IS NOT NULL;
+)",
   };
   return kSteps;
 }

@@ -8,12 +8,10 @@
 #include "base/json_members.h"
 #include "platform/store/database.h"
 #include "platform/store/store_read.h"
-#include "platform/web/sha256.h"
+#include "platform/store/tenants_store.h"
 
 namespace tesser::platform {
 namespace {
-
-constexpr std::string_view kRoles[] = {"admin", "user", "guardian"};
 
 void add_history(SQLite::Database& database, const std::string& id, const StateChange& change) {
   SQLite::Statement insert(database,
@@ -68,7 +66,10 @@ Result<void> check(const JobRecord& job, JobState to) {
 
 class SqliteStore final : public Store {
  public:
-  explicit SqliteStore(std::unique_ptr<Database> database) : database_(std::move(database)) {}
+  explicit SqliteStore(std::unique_ptr<Database> database)
+      : database_(std::move(database)), tenants_(make_tenants(*database_)) {}
+
+  Tenants& tenants() override { return *tenants_; }
 
   Result<Submitted> submit(const NewJob& job, const std::string& guardian_token) override {
     Submitted made;
@@ -104,7 +105,7 @@ class SqliteStore final : public Store {
       StateChange change;
       change.time = job.time;
       add_history(database, job.id, change);
-      put_token(database, guardian_token, {Role::kGuardian, job.user, job.team, job.id, job.time});
+      put_guardian_token(database, guardian_token, job.id, job.time);
       TESSER_ASSIGN_OR_RETURN(made.job, read_job(database, job.id));
       return {};
     }));
@@ -141,6 +142,9 @@ class SqliteStore final : public Store {
     if (!filter.team.empty()) {
       add("team = :team");
     }
+    if (filter.teams) {
+      add("team IN (SELECT value FROM json_each(:teams))");
+    }
     if (filter.before > 0) {
       add("number < :before");
     }
@@ -151,6 +155,9 @@ class SqliteStore final : public Store {
                     }
                     if (!filter.team.empty()) {
                       query.bind(":team", filter.team);
+                    }
+                    if (filter.teams) {
+                      query.bind(":teams", json_list(*filter.teams));
                     }
                     if (filter.before > 0) {
                       query.bind(":before", filter.before);
@@ -184,10 +191,16 @@ class SqliteStore final : public Store {
     return changes;
   }
 
-  Result<std::vector<std::pair<JobState, std::int64_t>>> count_by_state() const override {
+  Result<std::vector<std::pair<JobState, std::int64_t>>> count_by_state(
+      const std::optional<std::vector<std::string>>& teams) const override {
     std::vector<std::pair<JobState, std::int64_t>> counts;
     TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
-      SQLite::Statement query(database, "SELECT state, count(*) FROM jobs GROUP BY state");
+      SQLite::Statement query(database,
+                              fmt::format("SELECT state, count(*) FROM jobs{} GROUP BY state",
+                                          teams ? " WHERE team IN (SELECT value FROM json_each(:teams))" : ""));
+      if (teams) {
+        query.bind(":teams", json_list(*teams));
+      }
       while (query.executeStep()) {
         counts.emplace_back(job_state_named(query.getColumn(0).getString()).value_or(JobState::kFailed),
                             query.getColumn(1).getInt64());
@@ -302,33 +315,6 @@ class SqliteStore final : public Store {
     });
   }
 
-  Result<void> add_token(const std::string& token, const Token& what) override {
-    return database_->write([&](SQLite::Database& database) -> Result<void> {
-      put_token(database, token, what);
-      return {};
-    });
-  }
-
-  Result<std::optional<Token>> token(std::string_view token) const override {
-    std::optional<Token> found;
-    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
-      SQLite::Statement query(database,
-                              "SELECT role, user, team, coalesce(job, ''), created FROM tokens WHERE hash = ?");
-      const std::string hash = sha256(token);
-      query.bind(1, hash.data(), static_cast<int>(hash.size()));
-      if (query.executeStep()) {
-        const std::string role = query.getColumn(0).getString();
-        found = Token{role == "admin"  ? Role::kAdmin
-                      : role == "user" ? Role::kUser
-                                       : Role::kGuardian,
-                      query.getColumn(1).getString(), query.getColumn(2).getString(), query.getColumn(3).getString(),
-                      query.getColumn(4).getInt64()};
-      }
-      return {};
-    }));
-    return found;
-  }
-
  private:
   // One transaction that reads a job, acts, and gives the job as it is then.
   template <typename Act>
@@ -380,27 +366,11 @@ class SqliteStore final : public Store {
     set.exec();
   }
 
-  static void put_token(SQLite::Database& database, const std::string& token, const Token& what) {
-    SQLite::Statement insert(database,
-                             "INSERT INTO tokens (hash, role, user, team, job, created) VALUES (?, ?, ?, ?, ?, ?)");
-    const std::string hash = sha256(token);
-    insert.bind(1, hash.data(), static_cast<int>(hash.size()));
-    insert.bind(2, std::string(name_of(what.role)));
-    insert.bind(3, what.user);
-    insert.bind(4, what.team);
-    if (!what.job.empty()) {
-      insert.bind(5, what.job);
-    }
-    insert.bind(6, what.created);
-    insert.exec();
-  }
-
   const std::unique_ptr<Database> database_;
+  const std::unique_ptr<Tenants> tenants_;
 };
 
 }  // namespace
-
-std::string_view name_of(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
 
 Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file) {
   TESSER_ASSIGN_OR_RETURN(auto database, Database::open(file));

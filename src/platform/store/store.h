@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "platform/job/job_state.h"
 #include "platform/job/resources.h"
+#include "platform/store/tenants.h"
 
 namespace tesser::platform {
 
@@ -82,20 +83,10 @@ struct GuardianReport {
 
 struct JobFilter {
   std::optional<JobState> state;
-  std::string team;           // empty: all
-  std::int64_t before = 0;    // only numbers below it; 0: all
-  std::size_t limit = 1'000;  // newest first
-};
-
-enum class Role : std::uint8_t { kAdmin, kUser, kGuardian };
-std::string_view name_of(Role role);
-
-struct Token {
-  Role role = Role::kUser;
-  std::string user;
-  std::string team;
-  std::string job;  // the only one a guardian's token is for
-  std::int64_t created = 0;
+  std::string team;                                 // empty: all
+  std::int64_t before = 0;                          // only numbers below it; 0: all
+  std::size_t limit = 1'000;                        // newest first
+  std::optional<std::vector<std::string>> teams{};  // only theirs; nothing: all
 };
 
 struct Submitted {
@@ -120,7 +111,9 @@ class Store {
   // Those that are not final and not HALTED, or whose owner wants them deleted; oldest first.
   virtual Result<std::vector<JobRecord>> live_jobs() const = 0;
   virtual Result<std::vector<StateChange>> history(const std::string& id) const = 0;
-  virtual Result<std::vector<std::pair<JobState, std::int64_t>>> count_by_state() const = 0;
+  // Of all jobs, or of these teams' alone.
+  virtual Result<std::vector<std::pair<JobState, std::int64_t>>> count_by_state(
+      const std::optional<std::vector<std::string>>& teams = {}) const = 0;
 
   // A change that the server itself makes. Places are given up by all states that hold none; so are the lease and its
   // epoch's validity by all states without a guardian.
@@ -137,9 +130,8 @@ class Store {
   virtual Result<JobRecord> take_lease(const std::string& id, const std::string& holder) = 0;
   virtual Result<JobRecord> report(const std::string& id, const GuardianReport& report) = 0;
 
-  // Tokens are kept as SHA-256 of their text.
-  virtual Result<void> add_token(const std::string& token, const Token& what) = 0;
-  virtual Result<std::optional<Token>> token(std::string_view token) const = 0;
+  // As long as the store.
+  virtual Tenants& tenants() = 0;
 };
 
 }  // namespace tesser::platform

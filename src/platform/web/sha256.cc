@@ -118,6 +118,14 @@ std::string hmac_sha256(std::string_view key, std::string_view bytes) {
   return sha256(with('\x5c') + sha256(with('\x36') + std::string(bytes)));
 }
 
+bool is_same_hash(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return difference == 0;
+}
+
 std::string hexadecimal(std::string_view bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

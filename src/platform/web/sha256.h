@@ -29,6 +29,8 @@ class Sha256 {
 
 std::string sha256(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view bytes);
+// Whether two hashes are the same, in a time that does not depend on where they differ.
+bool is_same_hash(std::string_view a, std::string_view b);
 // Two digits a byte, in lower case.
 std::string hexadecimal(std::string_view bytes);
 

@@ -61,8 +61,9 @@ void check_whole(const std::filesystem::path& file) {
                      "history.number DESC LIMIT 1)")
           .getInt(),
       0);
-  EXPECT_EQ(raw.execAndGet("SELECT count(*) FROM jobs WHERE NOT EXISTS (SELECT 1 FROM tokens WHERE job = id)").getInt(),
-            0);
+  EXPECT_EQ(
+      raw.execAndGet("SELECT count(*) FROM jobs WHERE NOT EXISTS (SELECT 1 FROM tokens WHERE job = jobs.id)").getInt(),
+      0);
 }
 
 TEST_F(StoreFailureTest, FilesThatAreNoStore) {
