@@ -259,7 +259,7 @@ std::string Api::shown_reason(std::string reason, const std::string& own, const 
       const auto job = store_.job(word);
       // What cannot be looked up is hidden, too, where it is said to be a job.
       if (job ? !caller.sees(job->team) : shown.ends_with("job ")) {
-        word = "of another team";
+        word = shown.ends_with("job ") ? "of another team" : "a job of another team";
       }
     }
     shown += word;
