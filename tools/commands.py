@@ -20,7 +20,8 @@ HELP = """\
       --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour), and a
                             dozen models on as many processes
       --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built
-                            once (5 to 15 minutes, build/kubernetes) and started on this machine; needs root
+                            once (5 to 15 minutes, build/kubernetes) and started on this machine, and whole trainings
+                            under every engine; needs root. With --faults: 20 random schedules of faults there instead
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++, cut over two workers, and in PyTorch, side by side; names: mnist
                         (default), shakespeare
@@ -84,8 +85,13 @@ def main(arguments: list[str]) -> int:
                 build.build(options.preset)
             case "test":
                 if options.faults or options.plans or options.rdma or options.kubernetes:
-                    others = [("kubernetes", kubernetes.kubernetes_tests)] if options.kubernetes else []
-                    return testing.campaigns(options.faults, options.plans, options.rdma, others)
+                    others = []
+                    if options.kubernetes and options.faults:
+                        others.append(("random faults on kubernetes", kubernetes.kubernetes_faults))
+                    elif options.kubernetes:
+                        others.append(("kubernetes", kubernetes.kubernetes_tests))
+                    has_faults = options.faults and not options.kubernetes
+                    return testing.campaigns(has_faults, options.plans, options.rdma, others)
                 return testing.test(options.filter, options.fuzz_seconds, options.sanitize)
             case "demo":
                 demo.demo(options.name, options.rest)

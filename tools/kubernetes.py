@@ -1,4 +1,5 @@
-"""./x test --kubernetes: the engine `kubernetes` and whole jobs on a real cluster of two nodes on this machine.
+"""./x test --kubernetes: the engine `kubernetes` and whole jobs on a real cluster of two nodes on this machine, and
+whole trainings under every engine. ./x test --kubernetes --faults: random faults of jobs on that cluster.
 
 tests/clusters/kubernetes-cluster.sh builds Kubernetes once under build/kubernetes, which takes 5 to 15 minutes, and
 starts it; everything it started ends with this process, whatever that dies of.
@@ -19,24 +20,40 @@ from tools.totals import Totals
 
 CLUSTER = ROOT / "tests" / "clusters" / "kubernetes-cluster.sh"
 DIRECTORY = ROOT / "build" / "kubernetes"
+JOBS = ROOT / "tests" / "platform" / "kubernetes"
 IMAGE = "docker.io/local/tesser:1"
 CONFORMANCE_SECONDS = 1200
-JOBS_SECONDS = 1200
+JOBS_SECONDS = 1800
+FAULT_SECONDS = 7200
+FAULT_SEEDS = 20
 WHAT_TO_DO = f"read the message above; logs are in {DIRECTORY.relative_to(ROOT)}/log"
 
 
 def kubernetes_tests() -> Totals:
-    build.build("release")
-    build.build("release", ["kubernetes_conformance"])
+    build_programs(["kubernetes_conformance"])
     result = Totals("kubernetes")
     with cluster() as variables:
         reports = build.directory("release") / "reports"
         reports.mkdir(exist_ok=True)
         program = {"name": "kubernetes", "command": [build.directory("release") / "bin" / "kubernetes_conformance"]}
         result.add(testing.run_google_test(program, reports, "*", "release", variables, CONFORMANCE_SECONDS))
-        jobs = ROOT / "tests" / "platform" / "kubernetes"
-        result.add(testing.run_pytest("kubernetes-jobs", [jobs], variables, JOBS_SECONDS))
+        result.add(testing.run_pytest("kubernetes-jobs", [JOBS], variables, JOBS_SECONDS))
+        trainings = ROOT / "tests" / "python" / "platform" / "test_training.py"
+        variables |= {"TESSER_WHOLE_TRAININGS": "1"}
+        result.add(testing.run_pytest("kubernetes-trainings", [trainings], variables, JOBS_SECONDS))
     return result
+
+
+def kubernetes_faults() -> Totals:
+    build_programs([])
+    with cluster() as variables:
+        variables |= {"TESSER_FAULT_SEEDS": str(FAULT_SEEDS)}
+        return testing.run_pytest("kubernetes-faults", [JOBS / "test_faults.py"], variables, FAULT_SECONDS)
+
+
+def build_programs(more: list[str]) -> None:
+    testing.install_slurm()  # for the trainings
+    build.build("release", ["tesser", "tesser-runtime", *more])
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 // The engine `kubernetes`: the suite, and what only it does, with the cluster that ./x test --kubernetes has started.
 // TESSER_KUBERNETES_CLUSTER is its directory (tests/clusters/kubernetes-cluster.sh), TESSER_KUBERNETES_IMAGE an image
 // that finds a shell in /usr of its node.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -278,11 +279,18 @@ TEST_P(KubernetesTest, AnApiServerThatDiesDuringDeploymentsLosesNone) {
       }
     }
     ASSERT_TRUE(deployed) << deployed.error().message;
-    expect_state(*engine_, deployment, LearnerState::kRunning);
+    // Kubelets look again up to half a minute after their API server has been away, longer than limit and patience.
+    EXPECT_TRUE(eventually(
+        [&] {
+          const auto learners = engine_->learners(deployment.job, deployment.team);
+          return learners && learners->size() == 4 &&
+                 std::all_of(learners->begin(), learners->end(),
+                             [](const LearnerStatus& each) { return each.state == LearnerState::kRunning; });
+        },
+        cluster_->node_limit()));
     for (int rank = 0; rank < 4; ++rank) {
       EXPECT_TRUE(is_beating(deployment, rank)) << rank;
     }
-    // Kubelets look again up to half a minute after their API server has been away, longer than patience.
     EXPECT_TRUE(eventually([&] { return bool(engine_->remove(deployment.job, deployment.team, std::nullopt)); },
                            cluster_->node_limit()));
     expect_gone(*engine_, deployment);

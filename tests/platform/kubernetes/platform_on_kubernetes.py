@@ -35,6 +35,15 @@ def kubectl(*words: str) -> dict:
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
+def engine_options() -> tuple[str, ...]:
+    """Of a server that has this cluster."""
+    # What pods see of the nodes: programs and libraries, Python's environment, tesser and its Python package.
+    seen = {Path("/usr"), Path(sys.prefix), Path(sys.base_prefix), binary().parent, ROOT / "python"}
+    directories = [word for path in sorted(seen) for word in ("--host-directory", str(path))]
+    way = ("--engine", "kubernetes", "--kubeconfig", f"{CLUSTER}/kubeconfig", "--image", IMAGE, "--patience", "15")
+    return (*way, *directories)
+
+
 @dataclass
 class Platform:
     """A server and its data; people's commands against it."""
@@ -52,13 +61,8 @@ class Platform:
         return f"http://{ADDRESS}:{self.port}"
 
     def start(self) -> None:
-        # What pods see of the nodes: programs and libraries, Python's environment, tesser and its Python package.
-        seen = {Path("/usr"), Path(sys.prefix), Path(sys.base_prefix), binary().parent, ROOT / "python"}
         command = [binary(), "server", "--data", self.directory / "data", "--listen", f"{ADDRESS}:{self.port}"]
-        command += ["--engine", "kubernetes", "--kubeconfig", f"{CLUSTER}/kubeconfig", "--image", IMAGE]
-        command += ["--patience", "15"]
-        for path in sorted(seen):
-            command += ["--host-directory", path]
+        command += engine_options()
         with self.log.open("ab") as log:
             self.server = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
         self.wait_until(self.answers, "the server's answer")

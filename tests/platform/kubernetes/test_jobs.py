@@ -11,7 +11,6 @@ import pytest
 
 from tests.platform.kubernetes.platform_on_kubernetes import (
     CLUSTER,
-    ROOT,
     Platform,
     cluster_script,
     kubectl,
@@ -147,22 +146,3 @@ def test_server_guardian_kubelet_and_api_server_die_and_the_job_ends_as_if_not(r
     assert states.count("PROCESSING") > 1  # the node took a learner with it
     assert weights(running, disturbed) == weights(running, undisturbed)
     check_nothing_left(running, disturbed)
-
-
-def test_a_tesser_program_is_cut_over_workers_on_both_nodes(running: Platform) -> None:
-    manifest = {
-        "name": "mnist",
-        "team": "mnist",
-        "program": "step.py",
-        "data": "data/train",
-        "workers": 2,
-        "arguments": ["--epochs", "1"],
-        "cpus": more_than_half_a_node(),
-        "memory": "4GiB",
-        "environment": {"TESSER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python")},
-    }
-    job = running.submit(manifest, ROOT / "examples" / "mnist")
-    running.wait_for(job, "PROCESSING", "STORING", "COMPLETED")
-    assert {learner["node"] for learner in running.job(job)["learners"]} == {"node1", "node2"}
-    running.wait_for(job, "COMPLETED")
-    check_nothing_left(running, job)

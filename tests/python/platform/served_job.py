@@ -48,7 +48,31 @@ class Guardian:
             time.sleep(0.005)
 
 
+def is_child_of_learner(process: Path) -> bool:
+    parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+    return Path("/proc", parent, "cmdline").read_bytes().split(b"\0")[1:2] == [b"learner"]
+
+
+def newest_learner(volume: Path, rank: int) -> int | None:
+    """The learner process of a rank, of the newest attempt that has one, as this machine numbers it: it may live in a
+    process namespace of its node.
+    """
+    newest: tuple[int, int] | None = None
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            words = os.fsdecode(process.joinpath("cmdline").read_bytes()).split("\0")
+            # The collector is a child of the same name.
+            if words[1:2] != ["learner"] or str(volume) not in words or is_child_of_learner(process):
+                continue
+            if f"TESSER_RANK={rank}".encode() in process.joinpath("environ").read_bytes().split(b"\0"):
+                attempt = int(words[words.index("--attempt") + 1])
+                newest = max(newest or (0, 0), (attempt, int(process.name)))
+    return newest[1] if newest else None
+
+
 class ServedJob(GuardedJob):
+    address = "127.0.0.1"  # of the server
+
     def __init__(self, directory: Path, command: list[str], nodes: list[str], **changes: object) -> None:
         self.directory = directory
         self.command = command
@@ -69,7 +93,7 @@ class ServedJob(GuardedJob):
         return tuple(word for node in ("node1", "node2", "node3") for word in ("--node", f"{node}=8,4GiB"))
 
     def start_server(self) -> None:
-        words = [str(binary()), "server", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"]
+        words = [str(binary()), "server", "--data", str(self.data), "--listen", f"{self.address}:{self.port}"]
         words += self.engine_options()
         with open(self.directory / "server.log", "ab") as log:
             self.server = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
@@ -80,7 +104,7 @@ class ServedJob(GuardedJob):
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 token = (self.data / "admin.token").read_text().strip()
-                connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+                connection = http.client.HTTPConnection(self.address, self.port, timeout=5)
                 connection.request(method, path, body, {"Authorization": f"Bearer {token}"} | headers)
                 answer = connection.getresponse()
                 text = answer.read()

@@ -59,14 +59,15 @@ def manifest(name: str = "job", command: str = "true", **more: object) -> str:
 class Server:
     """`tesser server` on a data directory; may be killed and started again there."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, address: str = "127.0.0.1") -> None:
         self.data = data
+        self.address = address
         self.port = free_port()
         self.options = options or ("--node", "a=2,4GiB", "--node", "b=2,4GiB,v100:1")
         self.process: subprocess.Popen | None = None
 
     def words(self) -> list[str]:
-        listen = ("--listen", f"127.0.0.1:{self.port}")
+        listen = ("--listen", f"{self.address}:{self.port}")
         return [str(binary()), "server", "--data", str(self.data), *listen, *self.options]
 
     def start(self) -> Server:
@@ -98,7 +99,7 @@ class Server:
         token = self.token if token is None else token
         if token:
             sent["Authorization"] = f"Bearer {token}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=SECONDS)
         try:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.python.commands import ROOT
-from tests.python.platform.served_job import ServedJob
+from tests.python.platform.served_job import ServedJob, newest_learner
 
 SECONDS = 60
 SCRIPT = ROOT / "tests" / "clusters" / "slurm-cluster.sh"
@@ -148,18 +148,7 @@ class SlurmJob(ServedJob):
         return self.cluster.options
 
     def learner(self, rank: int) -> int | None:
-        """Learners live in process namespaces of their nodes; here is their number on this machine."""
-        newest: tuple[int, int] | None = None
-        for process in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                words = os.fsdecode(process.joinpath("cmdline").read_bytes()).split("\0")
-                # The collector is a child of the same name.
-                if words[1:2] != ["learner"] or str(self.volume) not in words or is_child_of_learner(process):
-                    continue
-                if f"TESSER_RANK={rank}".encode() in process.joinpath("environ").read_bytes().split(b"\0"):
-                    attempt = int(words[words.index("--attempt") + 1])
-                    newest = max(newest or (0, 0), (attempt, int(process.name)))
-        return newest[1] if newest else None
+        return newest_learner(self.volume, rank)
 
     def supervise(self) -> None:
         self.cluster.resume_drained()
@@ -180,11 +169,6 @@ class SlurmJob(ServedJob):
         super().close()
         self.cluster.start_controller()
         self.cluster.slurm("scancel", "--quiet", f"--name=tesser-{self.name}")
-
-
-def is_child_of_learner(process: Path) -> bool:
-    parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-    return Path("/proc", parent, "cmdline").read_bytes().split(b"\0")[1:2] == [b"learner"]
 
 
 @contextlib.contextmanager

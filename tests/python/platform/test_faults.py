@@ -26,6 +26,7 @@ SEEDS = int(os.environ.get("TESSER_FAULT_SEEDS", "6"))
 FIRST_SEED = int(os.environ.get("TESSER_FAULT_FIRST_SEED", "1"))
 STEPS = 20
 SECONDS = 90
+GUARDIAN_SECONDS = 10  # after the end of its job
 SLURM_SEEDS = max(1, SEEDS // 10)
 
 # A training run that takes about a second and can be checked: its weights depend on every step, its checkpoint is
@@ -227,7 +228,7 @@ def check_log(job: GuardedJob, rank: int) -> None:
     assert (job.volume / "results" / f"weights-{rank}").read_text().strip() == str(weights[-1])
 
 
-def run_to_its_end(job: GuardedJob, seed: int, between, kind: type[Faults] = Faults) -> None:
+def run_to_its_end(job: GuardedJob, seed: int, between, kind: type[Faults] = Faults, seconds: float = SECONDS) -> None:
     """Whatever happens by this seed; `between` is done all the time."""
     faults = kind(job, random.Random(seed))
     faults.plan()
@@ -235,12 +236,12 @@ def run_to_its_end(job: GuardedJob, seed: int, between, kind: type[Faults] = Fau
     try:
         while job.state not in ("COMPLETED", "FAILED") or faults.due:
             since = time.monotonic() - begin
-            assert since < SECONDS, f"not at its end after {SECONDS} s"
+            assert since < seconds, f"not at its end after {seconds} s"
             faults.happen(since)
             between()
             time.sleep(0.005)
         assert job.state == "COMPLETED"
-        job.guardian.wait(10)
+        job.guardian.wait(GUARDIAN_SECONDS)
         job.check_end()
         for rank in range(2):
             check_log(job, rank)

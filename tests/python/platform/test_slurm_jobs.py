@@ -5,11 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
-import shutil
 import signal
-import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.python.commands import ROOT, binary
 from tests.python.platform.server_process import Server, manifest, zip_of
 from tests.python.platform.slurm_cluster import SlurmCluster, SlurmJob, slurm_cluster, slurm_job
 from tests.python.platform.test_faults import TRAIN, check_log
@@ -52,10 +47,6 @@ def archive_of(server: Server, job: str, what: str) -> dict[str, bytes]:
         return {entry.name: archive.extractfile(entry).read() for entry in archive if entry.isfile()}
 
 
-def code_of(directory: Path) -> bytes:
-    return zip_of({path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()})
-
-
 def test_two_learners_on_two_nodes(server: Server) -> None:
     # A node of the cluster is a process namespace.
     command = "echo $1 $LEARNER_ID of $NUM_LEARNERS in $(readlink /proc/self/ns/pid); echo $1 > $RESULT_DIR/$LEARNER_ID"
@@ -68,19 +59,6 @@ def test_two_learners_on_two_nodes(server: Server) -> None:
     assert [line.split(" in ")[0] for line in lines] == ["hello 0 of 2", "hello 1 of 2"]
     assert len({line.split(" in ")[1] for line in lines}) == 2
     assert archive_of(server, job, "results") == {"0": b"hello\n", "1": b"hello\n"}
-
-
-def test_a_script_of_distributed_data_parallel(server: Server) -> None:
-    example = ROOT / "examples" / "platform"
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # torchrun is there
-    text = (example / "job.yaml").read_text() + f"environment: {{PATH: {json.dumps(path)}}}\n"
-    job = server.accepted(text, code_of(example))
-    server.wait_for(job, "COMPLETED", seconds=3 * SECONDS)
-    assert nodes_of(server, job) == ["node1", "node2"]
-    losses = [float(found[1]) for line in server.log(job) if (found := re.match(r"step .* loss (\S+)", line))]
-    assert len(losses) == 5 and losses[-1] < losses[0]
-    assert [metric["value"] for metric in server.get(f"/v1/jobs/{job}/metrics?name=loss")["metrics"]] == losses
-    assert "model.pt" in archive_of(server, job, "results")
 
 
 def test_halt_and_resume_with_another_number_of_learners(server: Server, cluster: SlurmCluster) -> None:
@@ -144,21 +122,3 @@ def test_a_job_comes_to_its_end(tmp_path: Path, cluster: SlurmCluster, kill: Cal
         elif kill in (kill_learner, lose_node):
             assert begins == ["begin 0", "begin 3"]
     cluster.mend()
-
-
-@pytest.mark.skipif(not binary().with_name("tesser-runtime").exists(), reason="tesser was built without its runtime")
-def test_a_program_on_two_workers(server: Server, tmp_path: Path) -> None:
-    example = shutil.copytree(ROOT / "examples" / "mnist", tmp_path / "mnist")
-    subprocess.run([sys.executable, example / "prepare.py"], check=True, capture_output=True, timeout=SECONDS)
-    text = (example / "job.yaml").read_text()
-    shorter = text.replace("--epochs, 10", "--epochs, 3")
-    assert shorter != text
-    code = {f"data/{path.parent.name}/{path.name}": path.read_bytes() for path in example.glob("data/*/*.npy")}
-    code["step.py"] = (example / "step.py").read_bytes()
-    job = server.accepted(shorter + f"environment: {{TESSER_PYTHON: {sys.executable}}}\n", zip_of(code))
-    server.wait_for(job, "COMPLETED", seconds=3 * SECONDS)
-    assert nodes_of(server, job) == ["node1", "node2"]
-    events = [json.loads(line) for line in server.log(job) if line.startswith("{")]
-    accuracies = [event["results"]["accuracy"] for event in events if event["event"] == "evaluation"]
-    assert len(accuracies) == 3 and accuracies[-1] > 0.97
-    assert "weights.safetensors" in archive_of(server, job, "results")
