@@ -44,6 +44,8 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/metrics", kPeople, &Api::figures},
       {"GET", "/v1/health", kEverybody, &Api::health},
       {"GET", "/v1/openapi.json", kEverybody, &Api::openapi},
+      {"GET", "/", kEverybody, &Api::page},
+      {"GET", "/assets/{}/{}", kEverybody, &Api::page_asset},
       {"GET", "/v1/me", kPeople, &Api::me},
       {"GET", "/v1/users", kPeople, &Api::users},
       {"POST", "/v1/users", kPeople, &Api::add_user},
@@ -152,7 +154,9 @@ control::HttpResponse Api::answer(const Request& request) {
     }
     caller = **found;
   }
-  return (this->*route->handle)(Call{request, std::move(values), std::move(caller)});
+  Response response = (this->*route->handle)(Call{request, std::move(values), std::move(caller)});
+  finish(request, response);
+  return response;
 }
 
 control::HttpResponse Api::error(int status, const std::string& code, const std::string& message) {
@@ -231,17 +235,16 @@ std::optional<std::int64_t> number_of(const control::HttpRequest& request, std::
 }
 
 std::string Api::describe(const JobRecord& job, const Caller& caller, bool looks_closer) const {
-  const Volume volume = volume_of(job.id);
   auto waiting = dispatcher_.waiting(job.id);
   if (caller.is_administrator) {
-    return job_json(job, waiting, looks_closer ? &volume : nullptr);
+    return job_json(job, waiting, volume_of(job.id), looks_closer);
   }
   JobRecord shown = job;
   shown.reason = shown_reason(job.reason, job.id, caller);
   if (waiting) {
     waiting->reason = shown_reason(waiting->reason, job.id, caller);
   }
-  return job_json(shown, waiting, looks_closer ? &volume : nullptr);
+  return job_json(shown, waiting, volume_of(job.id), looks_closer);
 }
 
 std::string Api::shown_reason(std::string reason, const std::string& own, const Caller& caller) const {

@@ -61,6 +61,8 @@ class Api {
   std::string shown_reason(std::string reason, const std::string& job, const Caller& caller) const;
   // Of the store.
   static Response error(const Error& error);
+  // Headers that every answer has.
+  static void finish(const Request& request, Response& response);
 
   Response submit(const Call& call);
   Response list(const Call& call);
@@ -78,6 +80,8 @@ class Api {
   Response quota(const Call& call);
   Response health(const Call& call);
   Response openapi(const Call& call);
+  Response page(const Call& call);
+  Response page_asset(const Call& call);
   Response figures(const Call& call);
   Response me(const Call& call);
   Response users(const Call& call);

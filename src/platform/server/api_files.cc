@@ -9,6 +9,7 @@
 #include "base/json_members.h"
 #include "platform/learner/log_reader.h"
 #include "platform/learner/metrics_reader.h"
+#include "platform/learner/metrics_thinner.h"
 #include "platform/server/api.h"
 #include "platform/server/times.h"
 
@@ -20,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMostLines = 10'000;
 constexpr std::int64_t kMostWait = 30;
+constexpr std::int64_t kMostPoints = 2'000;
+constexpr std::size_t kMetricsAtOnce = 10'000;
 constexpr std::int64_t kMostRank = 1'000'000;
 constexpr std::chrono::milliseconds kBetweenLooks{250};  // at the job's state and the server's end
 
@@ -54,6 +57,7 @@ struct PageQuery {
   std::size_t limit = 1'000;
   std::chrono::seconds wait{0};
   std::optional<std::uint64_t> tail;
+  std::optional<std::size_t> points;
   std::string wrong;
 };
 
@@ -79,7 +83,25 @@ PageQuery page_query_of(const control::HttpRequest& request) {
   if (argument("tail")) {
     query.tail = static_cast<std::uint64_t>(number_of(request, "tail", 0, INT64_MAX, query.wrong).value_or(0));
   }
+  if (argument("points")) {
+    query.points = static_cast<std::size_t>(number_of(request, "points", 2, kMostPoints, query.wrong).value_or(2));
+  }
   return query;
+}
+
+// All there is from the cursor on, thinned.
+Result<MetricsPage> thinned(MetricsReader& reader, std::string cursor, std::size_t points) {
+  MetricsThinner thinner(points);
+  while (true) {
+    TESSER_ASSIGN_OR_RETURN(MetricsPage page, reader.read(cursor, kMetricsAtOnce));
+    cursor = std::move(page.cursor);
+    if (page.metrics.empty()) {
+      return MetricsPage{thinner.metrics(), std::move(cursor)};
+    }
+    for (Metric& metric : page.metrics) {
+      thinner.add(std::move(metric));
+    }
+  }
 }
 
 control::HttpResponse page_error(const Error& error) {
@@ -178,7 +200,10 @@ control::HttpResponse Api::metrics(const Call& call) {
   bool ended = false;
   const auto page = wait_for_page(
       call.request, query.wait,
-      [&](std::chrono::milliseconds wait) { return reader.read_waiting(query.cursor, query.limit, wait); },
+      [&](std::chrono::milliseconds wait) {
+        return query.points ? thinned(reader, query.cursor, *query.points)
+                            : reader.read_waiting(query.cursor, query.limit, wait);
+      },
       [](const MetricsPage& page) { return !page.metrics.empty(); }, [&] { return nothing_follows(job->id); }, ended);
   if (!page) {
     return page_error(page.error());

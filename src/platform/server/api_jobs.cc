@@ -27,6 +27,25 @@ control::HttpResponse json_response(std::string body, int status = 200) {
   return response;
 }
 
+// "QUEUED,RESUMED".
+std::vector<JobState> states_of(std::string_view names, std::string& wrong) {
+  std::vector<JobState> states;
+  while (true) {
+    const std::size_t end = names.find(',');
+    const auto state = job_state_named(names.substr(0, end));
+    if (!state) {
+      wrong = fmt::format("there is no state '{}'; states are written as QUEUED, PROCESSING, FAILED",
+                          names.substr(0, std::min(end, std::size_t{40})));
+      return {};
+    }
+    states.push_back(*state);
+    if (end == std::string_view::npos) {
+      return states;
+    }
+    names.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 control::HttpResponse Api::submit(const Call& call) {
@@ -45,11 +64,11 @@ control::HttpResponse Api::list(const Call& call) {
   JobFilter filter;
   std::string wrong;
   filter.limit = static_cast<std::size_t>(number_of(call.request, "limit", 1, kMostListed, wrong).value_or(100));
-  if (const std::string* state = call.request.argument("state"); state != nullptr && !state->empty()) {
-    filter.state = job_state_named(*state);
-    if (!filter.state) {
-      wrong = fmt::format("there is no state '{}'; states are written as QUEUED, PROCESSING, FAILED", *state);
-    }
+  if (const std::string* states = call.request.argument("state"); states != nullptr && !states->empty()) {
+    filter.states = states_of(*states, wrong);
+  }
+  if (const std::string* text = call.request.argument("text")) {
+    filter.text = *text;
   }
   if (const std::string* team = call.request.argument("team")) {
     filter.team = *team;

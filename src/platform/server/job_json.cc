@@ -13,15 +13,15 @@ namespace {
 
 std::string time_or_null(std::int64_t time) { return time == 0 ? "null" : json_string(time_text(time)); }
 
-std::string learners_json(const JobRecord& job, const Volume* volume) {
+std::string learners_json(const JobRecord& job, const Volume& volume, bool looks_closer) {
   std::string list = "[";
   for (int rank = 0; rank < static_cast<int>(job.placement.size()); ++rank) {
     std::string node = job.placement[static_cast<std::size_t>(rank)];
     std::string state = "waiting";
-    if (volume != nullptr && job.attempt > 0) {
-      if (::access(volume->learner_exit(job.attempt, rank).c_str(), F_OK) == 0) {
+    if (looks_closer && job.attempt > 0) {
+      if (::access(volume.learner_exit(job.attempt, rank).c_str(), F_OK) == 0) {
         state = "ended";
-      } else if (const auto up = read_learner_up(volume->learner_up(job.attempt, rank))) {
+      } else if (const auto up = read_learner_up(volume.learner_up(job.attempt, rank))) {
         state = "running";
         node = node.empty() ? up->node : node;
       }
@@ -31,8 +31,8 @@ std::string learners_json(const JobRecord& job, const Volume* volume) {
   return list + "]";
 }
 
-std::string progress_json(const Volume* volume) {
-  const auto progress = volume != nullptr ? read_progress(*volume) : Result<Progress>(not_found(""));
+std::string progress_json(const Volume& volume) {
+  const auto progress = read_progress(volume);
   if (!progress) {
     return "null";
   }
@@ -45,7 +45,8 @@ std::string progress_json(const Volume* volume) {
 
 }  // namespace
 
-std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume* volume) {
+std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume& volume,
+                     bool looks_closer) {
   const bool waits = waits_for_places(job.state);
   return JsonMembers()
       .add("id", job.id)
@@ -68,8 +69,9 @@ std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQue
       .add_text("changed", time_or_null(job.changed))
       .add_text("each", resources_json(job.each))
       .add("learners_wanted", job.learners)
-      .add_text("learners", learners_json(job, volume))
-      .add_text("progress", progress_json(volume))
+      .add_text("learners", learners_json(job, volume, looks_closer))
+      .add_text("progress",
+                looks_closer || job.state == JobState::kProcessing ? progress_json(volume) : std::string("null"))
       .object();
 }
 

@@ -11,8 +11,10 @@
 
 namespace tesser::platform {
 
-// `volume`: also what learners have left there: where they run, how far they are. Null: not looked at.
-std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume* volume);
+// How far a job is stands on its volume. `looks_closer`: also what its learners have left there, where they run; and the
+// progress of a job that does not run.
+std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume& volume,
+                     bool looks_closer);
 std::string change_json(const StateChange& change);
 
 }  // namespace tesser::platform

@@ -133,11 +133,16 @@ class SqliteStore final : public Store {
 
   Result<std::vector<JobRecord>> jobs(const JobFilter& filter) const override {
     std::string where;
-    const auto add = [&](const char* condition) {
-      where += (where.empty() ? " WHERE " : " AND ") + std::string(condition);
-    };
-    if (filter.state) {
-      add("state = :state");
+    const auto add = [&](const std::string& condition) { where += (where.empty() ? " WHERE " : " AND ") + condition; };
+    if (!filter.states.empty()) {
+      std::string states;  // names of ours, so there is nothing to quote
+      for (const JobState state : filter.states) {
+        states += fmt::format("{}'{}'", states.empty() ? "" : ", ", name_of(state));
+      }
+      add(fmt::format("state IN ({})", states));
+    }
+    if (!filter.text.empty()) {
+      add("instr(lower(id || '\n' || description || '\n' || user), lower(:text)) > 0");
     }
     if (!filter.team.empty()) {
       add("team = :team");
@@ -150,8 +155,8 @@ class SqliteStore final : public Store {
     }
     return select(fmt::format("SELECT {} FROM jobs{} ORDER BY number DESC LIMIT :limit", kJobColumns, where),
                   [&](SQLite::Statement& query) {
-                    if (filter.state) {
-                      query.bind(":state", std::string(name_of(*filter.state)));
+                    if (!filter.text.empty()) {
+                      query.bind(":text", filter.text);
                     }
                     if (!filter.team.empty()) {
                       query.bind(":team", filter.team);

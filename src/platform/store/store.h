@@ -82,8 +82,9 @@ struct GuardianReport {
 };
 
 struct JobFilter {
-  std::optional<JobState> state;
+  std::vector<JobState> states;                     // empty: all
   std::string team;                                 // empty: all
+  std::string text;                                 // in the id, description or user, in any case; empty: all
   std::int64_t before = 0;                          // only numbers below it; 0: all
   std::size_t limit = 1'000;                        // newest first
   std::optional<std::vector<std::string>> teams{};  // only theirs; nothing: all

@@ -174,10 +174,13 @@ TEST_F(StoreTest, ListsArePagedNewestFirst) {
     }
     return found;
   };
-  EXPECT_THAT(ids({std::nullopt, "", 0, 2}), ElementsAre("j5", "j4"));
-  EXPECT_THAT(ids({std::nullopt, "", 4, 10}), ElementsAre("j3", "j2", "j1"));
-  EXPECT_THAT(ids({JobState::kPending, "blue", 0, 10}), ElementsAre("j2"));
-  EXPECT_TRUE(ids({std::nullopt, "red", 0, 10}).empty());
+  EXPECT_THAT(ids({{}, "", "", 0, 2}), ElementsAre("j5", "j4"));
+  EXPECT_THAT(ids({{}, "", "", 4, 10}), ElementsAre("j3", "j2", "j1"));
+  EXPECT_THAT(ids({{JobState::kPending}, "blue", "", 0, 10}), ElementsAre("j2"));
+  EXPECT_THAT(ids({{JobState::kPending, JobState::kQueued}, "", "", 4, 10}), ElementsAre("j3", "j2", "j1"));
+  EXPECT_TRUE(ids({{}, "red", "", 0, 10}).empty());
+  EXPECT_THAT(ids({{}, "", "J4", 0, 10}), ElementsAre("j4"));
+  EXPECT_TRUE(ids({{}, "", "j%", 0, 10}).empty());
   EXPECT_EQ(store_->count_by_state()->size(), 2U);
 }
 
