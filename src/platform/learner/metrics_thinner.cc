@@ -17,8 +17,12 @@ void MetricsThinner::add(Metric metric) {
   Curve& curve = found->second;
   const Kept kept{next_++, metric.step, metric.time, metric.value};
   const bool is_finite = std::isfinite(metric.value);
-  const Bucket bucket{1, kept, kept, is_finite ? std::optional(kept) : std::nullopt,
-                      is_finite ? std::optional(kept) : std::nullopt, is_finite ? std::nullopt : std::optional(kept)};
+  const Bucket bucket{1,
+                      kept,
+                      kept,
+                      is_finite ? std::optional(kept) : std::nullopt,
+                      is_finite ? std::optional(kept) : std::nullopt,
+                      is_finite ? std::nullopt : std::optional(kept)};
   if (!curve.buckets.empty() && curve.buckets.back().count < curve.width) {
     join(curve.buckets.back(), bucket);
     return;

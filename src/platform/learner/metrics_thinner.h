@@ -18,7 +18,7 @@ namespace tesser::platform {
 // buckets than it may, pairs of neighbours become one.
 class MetricsThinner {
  public:
-  static constexpr std::size_t kMostCurves = 1'000;  // learners times names; what comes of further ones is left out
+  static constexpr std::size_t kMostCurves = 1'000;    // learners times names; what comes of further ones is left out
   static constexpr std::size_t kMostBuckets = 50'000;  // of all curves together, however many each may have
 
   explicit MetricsThinner(std::size_t buckets) : most_(buckets < 2 ? 2 : buckets) {}

@@ -1,8 +1,9 @@
 // The frame around the views: who is logged in, where one is, whether the server answers.
-import { Away, Refused, ask, connection, session } from "./api.js";
+import { Refused, ask, connection, session } from "./api.js";
 import { icon } from "./components.js";
 import { h, render } from "./dom.js";
 import { clock } from "./format.js";
+import { NOBODY, role_words } from "./me.js";
 import { show_cluster } from "./view_cluster.js";
 import { show_job } from "./view_job.js";
 import { show_jobs } from "./view_jobs.js";
@@ -72,7 +73,7 @@ function header(view) {
       h(
         "div",
         { class: "menu" },
-        me?.user ? h("p", null, h("strong", null, me.user), me.team ? ` of team ${me.team}` : "", `, ${me.role}`) : null,
+        me ? h("p", null, h("strong", null, me.user), h("br"), role_words(me)) : null,
         h("button", { type: "button", onclick: () => session.end() }, "Log out"),
       ),
     ),
@@ -91,12 +92,8 @@ async function find_me() {
   try {
     me = await ask("/v1/me");
   } catch (error) {
-    if (error instanceof Refused && error.status === 404) {
-      me = { user: "", team: "", role: "admin" };
-    } else if (error instanceof Away) {
+    if (!(error instanceof Refused)) {
       me = null; // asked again when the server is back
-    } else if (!(error instanceof Refused && error.status === 401)) {
-      throw error;
     }
   }
 }
@@ -120,7 +117,7 @@ async function go() {
   }
   stop();
   render(main);
-  const context = { me: me ?? { user: "", team: "", role: "viewer" }, draw_frame: () => draw_frame(place().view) };
+  const context = { me: () => me ?? NOBODY };
   if (!session.token) {
     document.title = "Log in · tesser";
     stop = show_login(main);
@@ -145,8 +142,8 @@ session.addEventListener("change", () => {
 connection.addEventListener("change", () => draw_frame(place().view));
 connection.addEventListener("back", async () => {
   if (!me && session.token) {
-    shown = "";
-    await go();
+    await find_me();
+    draw_frame(place().view);
   }
 });
 go();

@@ -12,7 +12,7 @@ export function summary({ nodes, teams }, me) {
   const ready = nodes.filter((node) => node.is_ready);
   const capacity = total(ready.map((node) => node.capacity));
   const held = total(nodes.map((node) => node.held));
-  const own = teams.find((team) => team.team === me.team);
+  const own = me.teams.length === 1 ? teams.find((team) => team.team === me.teams[0].team) : null;
   return h(
     "dl",
     { class: "tiles" },

@@ -6,6 +6,7 @@ import { duration, plural, resources, whole } from "./format.js";
 import { history_panel } from "./history_panel.js";
 import { job_actions } from "./job_actions.js";
 import { log_panel } from "./log_panel.js";
+import { may_change } from "./me.js";
 import { metrics_panel } from "./metrics_panel.js";
 import { repeat } from "./repeat.js";
 import { is_over, is_running, is_waiting, state_word } from "./states.js";
@@ -93,7 +94,7 @@ export function show_job(root, id, context) {
     );
   }
 
-  const back = () => h("p", { class: "back" }, h("a", { href: "#/jobs" }, "Jobs"), h("span", { "aria-hidden": "true" }, " / "));
+  const back = () => h("p", { class: "back" }, h("a", { href: "#/jobs" }, "← All jobs"));
 
   function head() {
     const share = progress_of(job);
@@ -105,7 +106,7 @@ export function show_job(root, id, context) {
         "div",
         { class: "title-row" },
         h("div", null, h("h1", { class: "job-name" }, id), job.description ? h("p", { class: "description" }, job.description) : null),
-        job_actions(job, { may_change: true, changed: () => poll.now() }),
+        job_actions(job, { may_change: may_change(context.me(), job), changed: () => poll.now() }),
       ),
       h(
         "div",
@@ -113,7 +114,7 @@ export function show_job(root, id, context) {
         state_chip(job.state),
         h("span", { class: "muted" }, status_words()),
       ),
-      job.reason && !(is_running(job.state) && job.state !== "PROCESSING" && false)
+      job.reason
         ? h(
             "p",
             { class: `reason-box ${job.state === "FAILED" ? "failed" : ""}` },
@@ -207,7 +208,7 @@ export function show_job(root, id, context) {
             "li",
             { key: learner.rank },
             h("span", { class: "rank" }, String(learner.rank)),
-            h("span", { class: "node" }, learner.node || "no node yet"),
+            h("span", { class: "learner-node" }, learner.node || "no node yet"),
             h("span", { class: `learner-state ${learner.state}` }, learner.state),
           ),
         ),

@@ -88,7 +88,7 @@ export function show_jobs(root, query, context) {
     render(
       root,
       h("div", { class: "title-row" }, h("h1", null, "Jobs")),
-      summary(overview, context.me),
+      summary(overview, context.me()),
       filters(),
       error_box(error),
       jobs === null ? (error ? null : loading()) : jobs.length > 0 ? table(jobs) : nothing(),

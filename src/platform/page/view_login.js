@@ -17,7 +17,7 @@ export function show_login(root) {
     is_busy = true;
     draw();
     try {
-      await ask("/v1/jobs", { query: { limit: 1 }, token });
+      await ask("/v1/me", { token });
       session.why = "";
       session.begin(token);
     } catch (error) {

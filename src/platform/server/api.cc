@@ -39,6 +39,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/v1/jobs/{}/definition", kPeople, &Api::definition},
       {"GET", "/v1/jobs/{}/results", kPeople, &Api::results},
       {"GET", "/v1/jobs/{}/checkpoints", kPeople, &Api::checkpoints},
+      {"GET", "/v1/queue", kPeople, &Api::queue},
       {"GET", "/v1/nodes", kPeople, &Api::nodes},
       {"GET", "/v1/quota", kPeople, &Api::quota},
       {"GET", "/metrics", kPeople, &Api::figures},

@@ -66,6 +66,7 @@ class Api {
 
   Response submit(const Call& call);
   Response list(const Call& call);
+  Response queue(const Call& call);
   Response show(const Call& call);
   Response want(const Call& call);
   Response remove(const Call& call);

@@ -67,6 +67,23 @@ Dispatcher::Clock::time_point Dispatcher::heard(const std::string& job) const {
   return found == heard_.end() ? Clock::time_point{} : found->second;
 }
 
+std::vector<std::string> Dispatcher::queue() const {
+  std::vector<std::pair<std::int64_t, std::string>> places;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [job, waiting] : waiting_) {
+      places.emplace_back(waiting.place, job);
+    }
+  }
+  std::sort(places.begin(), places.end());
+  std::vector<std::string> jobs;
+  jobs.reserve(places.size());
+  for (auto& [place, job] : places) {
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
 std::optional<WaitingPlaceInQueue> Dispatcher::waiting(const std::string& job) const {
   const std::lock_guard lock(mutex_);
   const auto found = waiting_.find(job);

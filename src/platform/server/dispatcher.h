@@ -53,6 +53,7 @@ class Dispatcher {
 
   EngineView engine() const { return engine_->view(); }
   std::optional<WaitingPlaceInQueue> waiting(const std::string& job) const;
+  std::vector<std::string> queue() const;  // all that wait, by their place
   std::int64_t guardians() const { return guardian_count_; }
   std::int64_t guardian_starts() const { return guardian_starts_; }
 

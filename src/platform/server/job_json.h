@@ -11,8 +11,8 @@
 
 namespace tesser::platform {
 
-// How far a job is stands on its volume. `looks_closer`: also what its learners have left there, where they run; and the
-// progress of a job that does not run.
+// How far a job is stands on its volume. `looks_closer`: also what its learners have left there, where they run; and
+// the progress of a job that does not run.
 std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume& volume,
                      bool looks_closer);
 std::string change_json(const StateChange& change);

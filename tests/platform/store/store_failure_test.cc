@@ -114,7 +114,7 @@ int fill(Store& store, const std::string& expected) {
     const auto made = store.submit(job_named(std::to_string(i), 20'000), "t" + std::to_string(i));
     if (!made) {
       const bool says_so = made.error().message.find(expected) != std::string::npos;
-      const auto jobs = store.jobs({std::nullopt, "", 0, 100'000});  // those accepted can be read
+      const auto jobs = store.jobs({{}, "", "", 0, 100'000});  // those accepted can be read
       return says_so && jobs && static_cast<int>(jobs->size()) == i && i > 0 ? i : -1;
     }
   }
@@ -141,7 +141,7 @@ TEST_F(StoreFailureTest, AFileThatMayNotGrow) {
   ::close(result[1]);
   ASSERT_GT(accepted, 0);
   const auto store = open();
-  EXPECT_EQ(static_cast<int>(store->jobs({std::nullopt, "", 0, 100'000})->size()), accepted);
+  EXPECT_EQ(static_cast<int>(store->jobs({{}, "", "", 0, 100'000})->size()), accepted);
   check_whole(file());
 }
 
