@@ -64,7 +64,7 @@ LIBRARIES = [
         r"src/platform/(job/[a-z_]*|engine/kubernetes_access)\.cc$",
         "sources of src/platform/job, and src/platform/engine/kubernetes_access.cc",
     ),
-    Library("RE2", r"re2/", r"src/platform/learner/metric_extractor\.cc$", "src/platform/learner/metric_extractor.cc"),
+    Library("RE2", r"re2/", r"src/platform/job/metric_pattern\.cc$", "src/platform/job/metric_pattern.cc"),
     Library(
         "zlib", r"zlib\.h$", r"src/platform/(client|server)/[a-z_]*\.cc$", "sources of src/platform/{client,server}"
     ),

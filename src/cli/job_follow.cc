@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -11,7 +12,10 @@
 
 #include <fmt/format.h>
 
+#include "base/json_members.h"
 #include "cli/job_text.h"
+#include "platform/job/times.h"
+#include "platform/learner/event_files.h"
 
 namespace tesser::cli {
 namespace {
@@ -20,7 +24,8 @@ constexpr std::chrono::seconds kWait{5};
 
 std::array<char, 256> interrupt_message{};
 
-// Prints what `page_of` gives until the end; the same for lines and metrics.
+// Gives each page of `page_of` to `print`, which says how many entries it had, until the end; the same for lines and
+// metrics.
 template <typename PageOf, typename Print>
 Result<void> print_pages(platform::Client& client, const std::string& id, const FollowOptions& options,
                          const PageOf& page_of, const Print& print) {
@@ -34,7 +39,7 @@ Result<void> print_pages(platform::Client& client, const std::string& id, const 
     if (!page) {
       return tl::unexpected<Error>(page.error());
     }
-    const std::size_t count = print(*page);
+    TESSER_ASSIGN_OR_RETURN(const std::size_t count, print(*page));
     std::fflush(stdout);
     query.cursor = page->cursor;
     if (page->ended || (!options.follow && count == 0)) {
@@ -62,7 +67,7 @@ Result<void> print_logs(platform::Client& client, const std::string& id, const F
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   return print_pages(
       client, id, options, [&](const platform::FollowQuery& query) { return client.logs(id, query); },
-      [&](const platform::LinesAnswer& page) {
+      [&](const platform::LinesAnswer& page) -> Result<std::size_t> {
         for (const platform::LineAnswer& line : page.lines) {
           if (options.json) {
             fmt::print("{}\n", line.json);
@@ -78,7 +83,7 @@ Result<void> print_logs(platform::Client& client, const std::string& id, const F
 Result<void> print_metrics(platform::Client& client, const std::string& id, const FollowOptions& options) {
   return print_pages(
       client, id, options, [&](const platform::FollowQuery& query) { return client.metrics(id, query); },
-      [&](const platform::MetricsAnswer& page) {
+      [&](const platform::MetricsAnswer& page) -> Result<std::size_t> {
         for (const platform::MetricAnswer& metric : page.metrics) {
           if (options.json) {
             fmt::print("{}\n", metric.json);
@@ -90,6 +95,29 @@ Result<void> print_metrics(platform::Client& client, const std::string& id, cons
         }
         return page.metrics.size();
       });
+}
+
+Result<void> export_metrics(platform::Client& client, const std::string& id, const FollowOptions& options) {
+  platform::EventFiles files(options.tensorboard);
+  std::size_t count = 0;
+  TESSER_RETURN_IF_ERROR(print_pages(
+      client, id, options, [&](const platform::FollowQuery& query) { return client.metrics(id, query); },
+      [&](const platform::MetricsAnswer& page) -> Result<std::size_t> {
+        for (const platform::MetricAnswer& each : page.metrics) {
+          TESSER_RETURN_IF_ERROR(files.add(each.learner, each.step, platform::time_from_text(each.time).value_or(0),
+                                           each.name, each.value.value_or(std::nan(""))));
+        }
+        TESSER_RETURN_IF_ERROR(files.flush());
+        count += page.metrics.size();
+        return page.metrics.size();
+      }));
+  fmt::print("{}\n", options.json ? JsonMembers()
+                                        .add("directory", options.tensorboard.string())
+                                        .add("metrics", static_cast<std::int64_t>(count))
+                                        .object()
+                                  : fmt::format("{}: {} metrics; look at them with tensorboard --logdir {}",
+                                                options.tensorboard.string(), count, options.tensorboard.string()));
+  return {};
 }
 
 bool is_at_rest(const platform::JobAnswer& job) {

@@ -1,6 +1,7 @@
 // Following a job: its log or metrics and its states, over the server's restarts.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "base/result.h"
@@ -12,14 +13,17 @@ struct FollowOptions {
   platform::FollowQuery query;
   bool follow = true;  // false: what is there already
   bool json = false;
-  bool show_states = false;  // changes of state go to standard error
-  int learners = 1;          // several: lines begin with their rank
+  bool show_states = false;           // changes of state go to standard error
+  int learners = 1;                   // several: lines begin with their rank
+  std::filesystem::path tensorboard;  // where export_metrics() writes
 };
 
 // Prints lines of the log, each once and in order, until nothing follows any more. While the server is out of reach it
 // tries again for ten minutes.
 Result<void> print_logs(platform::Client& client, const std::string& id, const FollowOptions& options);
 Result<void> print_metrics(platform::Client& client, const std::string& id, const FollowOptions& options);
+// Likewise into event files of TensorBoard.
+Result<void> export_metrics(platform::Client& client, const std::string& id, const FollowOptions& options);
 
 // 0 for COMPLETED, 1 for another end; says how the job ended, on standard error.
 int outcome_of(const platform::JobAnswer& job);

@@ -31,7 +31,8 @@ constexpr const char* kMetricsExamples = R"(
 Examples:
   tesser metrics mnist-1
   tesser metrics mnist-1 --name loss --follow
-  tesser metrics mnist-1 --json | python plot.py)";
+  tesser metrics mnist-1 --json | python plot.py
+  tesser metrics mnist-1 --tensorboard runs/mnist-1 --follow)";
 
 constexpr const char* kDownloadExamples = R"(
 Examples:
@@ -133,7 +134,13 @@ void add_metrics(CLI::App& app, Action& action) {
   const auto options = std::make_shared<OutputOptions>();
   CLI::App* command = add_output(app, "metrics", "A job's figures by step", kMetricsExamples, options);
   command->add_option("--name", options->follow.query.name, "Of this name alone: loss");
-  command->callback([options, &action] { action = [options] { return print(*options, print_metrics); }; });
+  command->add_option("--tensorboard", options->follow.tensorboard,
+                      "Write event files of TensorBoard into this directory instead");
+  command->callback([options, &action] {
+    action = [options] {
+      return print(*options, options->follow.tensorboard.empty() ? print_metrics : export_metrics);
+    };
+  });
 }
 
 void add_download(CLI::App& app, Action& action) {

@@ -17,6 +17,7 @@
 #include "cli/platform_login.h"
 #include "platform/client/code_archive.h"
 #include "platform/job/manifest.h"
+#include "platform/job/program_files.h"
 
 namespace tesser::cli {
 namespace {
@@ -105,6 +106,9 @@ Result<int> submit(const Options& options) {
   TESSER_ASSIGN_OR_RETURN(platform::Submission submission, platform::read_submission(yaml, where));
   TESSER_RETURN_IF_ERROR(take_from_environment(submission, where));
   TESSER_ASSIGN_OR_RETURN(const TemporaryDirectory temporary, TemporaryDirectory::make());
+  if (const auto there = platform::check_program_files(submission.manifest, options.directory.value_or("")); !there) {
+    return invalid_input(fmt::format("{}: {}", where, there.error().message));
+  }
   platform::NewSubmission request{submission.text, submission.secrets, {}, options.key};
   if (options.directory) {
     request.code = temporary.path() / "code.zip";

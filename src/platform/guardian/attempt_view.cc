@@ -80,7 +80,8 @@ std::optional<Verdict> verdict(const Volume& volume, const AttemptView& view) {
   }
   const EndCause failure = view.has_gone ? EndCause::kRestart : EndCause::kRollback;
   if (first != nullptr) {
-    return Verdict{failure, reason_of_exit(volume, view.attempt, *first, node_of(first->rank))};
+    return Verdict{first->is_final ? EndCause::kFail : failure,
+                   reason_of_exit(volume, view.attempt, *first, node_of(first->rank))};
   }
   if (!view.gone.empty()) {
     const LearnerStatus& status = view.gone.begin()->second;

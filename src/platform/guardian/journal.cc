@@ -37,6 +37,8 @@ constexpr std::array<std::pair<EndCause, std::string_view>, 7> kCauses{{{EndCaus
                                                                         {EndCause::kDelete, "delete"},
                                                                         {EndCause::kFail, "fail"}}};
 
+constexpr off_t kRoom = 256 << 10;  // bytes for further records
+
 template <typename Names, typename Value>
 std::string name_in(const Names& names, Value value) {
   for (const auto& [each, name] : names) {
@@ -164,6 +166,8 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path
   if (begin < text.size() && ::ftruncate(descriptor, static_cast<off_t>(begin)) != 0) {
     return tl::unexpected(file_error(path, "repair", errno));
   }
+  // A guardian can still be told to end its job when the disk is full. Where the system cannot keep room, it has none.
+  [[maybe_unused]] const int kept = ::fallocate(descriptor, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin), kRoom);
   TESSER_RETURN_IF_ERROR(sync_directory(path.parent_path()));
   return journal;
 }

@@ -8,6 +8,7 @@
 
 #include "platform/job/manifest_fields.h"
 #include "platform/job/manifest_secrets.h"
+#include "platform/job/metric_pattern.h"
 #include "platform/job/yaml_value.h"
 
 namespace tesser::platform {
@@ -270,10 +271,10 @@ MetricExtractor read_metric(const YamlValue& value, ManifestProblem& problem) {
     if (is_known && !fields.has("pattern")) {
       problem.at(value.line, "this entry of 'metrics' has no 'pattern'");
     }
-    if (!extractor.pattern.empty() && extractor.pattern.find("(?<") == std::string::npos &&
-        extractor.pattern.find("(?P<") == std::string::npos) {
-      problem.at(fields.find("pattern")->line,
-                 "'pattern' has no named group; (?<loss>[0-9.]+) makes a metric 'loss' of what it finds");
+    if (!extractor.pattern.empty()) {
+      if (const auto compiled = MetricPattern::compile(extractor.pattern); !compiled) {
+        problem.at(fields.find("pattern")->line, compiled.error().message);
+      }
     }
   }
   if (extractor.type == "json" || extractor.type == "tensorboard" || !is_known) {

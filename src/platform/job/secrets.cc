@@ -74,25 +74,6 @@ Result<std::string> with_secrets(std::string_view text, const Secrets& secrets) 
   return made;
 }
 
-std::vector<std::string> secret_names(const Manifest& manifest) {
-  std::vector<std::string> names;
-  for (const auto& [variable, value] : manifest.environment) {
-    if (const auto found = secret_references(value)) {
-      names.insert(names.end(), found->begin(), found->end());
-    }
-  }
-  for (const DataStore& store : manifest.data_stores) {
-    for (const std::string& name : {store.access_key, store.secret_key}) {
-      if (!name.empty()) {
-        names.push_back(name);
-      }
-    }
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
-
 Result<std::map<std::string, std::string>> resolved_environment(const Manifest& manifest, const Secrets& secrets) {
   std::map<std::string, std::string> environment;
   for (const auto& [name, value] : manifest.environment) {

@@ -23,8 +23,6 @@ Result<std::vector<std::string>> secret_references(std::string_view text);
 // The text with each reference replaced.
 Result<std::string> with_secrets(std::string_view text, const Secrets& secrets);
 
-// All names that a job's manifest uses.
-std::vector<std::string> secret_names(const Manifest& manifest);
 // The environment that the command gets.
 Result<std::map<std::string, std::string>> resolved_environment(const Manifest& manifest, const Secrets& secrets);
 

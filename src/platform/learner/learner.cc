@@ -43,6 +43,7 @@ constexpr milliseconds kLeftoversEnd{1000};  // from SIGTERM to SIGKILL for what
 constexpr milliseconds kKillTakes{10'000};
 constexpr milliseconds kLogTakes{30'000};  // for the rest of the log, when its disk does not take it
 constexpr milliseconds kMarkerTakes{60'000};
+constexpr int kWrongInput = 2;  // exit code of tesser's commands
 
 class Learner {
  public:
@@ -71,7 +72,10 @@ class Learner {
   void reap();
   bool is_to_stop();
   void fail(const std::string& error_class, const std::string& reason);
-  void fail(const Error& error) { fail(error.code == ErrorCode::kFailed ? "S" : "U", error.message); }
+  void fail(const Error& error) {
+    fail(error.code == ErrorCode::kFailed ? "S" : "U", error.message);
+    exit_.is_final = error.code != ErrorCode::kFailed;
+  }
   Result<void> write_exit();
 
   const LearnerOptions options_;
@@ -222,7 +226,7 @@ bool Learner::run_stage(const CommandStage& stage, const LearnerCommand& command
                    volume_.raw_log(options_.rank, options_.attempt)};
   const Result<pid_t> child = start_child(start);
   if (!child) {
-    fail(child.error().code == ErrorCode::kFailed ? "S" : "U", child.error().message);
+    fail(child.error());
     return false;
   }
   if (!exit_.started) {
@@ -306,6 +310,7 @@ void Learner::explain(const CommandStage& stage, int status, std::optional<std::
     if (*exit_.code != 0) {
       fail(exit_.stopped ? "S" : "U", fmt::format("{} ended with code {}{}{}", stage.what, *exit_.code,
                                                   exit_.stopped ? " after it was told to end" : "", memory));
+      exit_.is_final = !exit_.stopped && stage.tells_wrong_input && *exit_.code == kWrongInput;
     } else if (exit_.stopped) {
       fail("S", fmt::format("{} was told to end", stage.what));
     }

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "control/control_http.h"
+#include "platform/job/program_files.h"
 
 extern char** environ;
 
@@ -83,14 +84,6 @@ std::map<std::string, std::string> platform_environment(const Manifest& manifest
 }
 
 // A data directory as a manifest names it: in a data store, or else in the code.
-std::filesystem::path data_path(const Manifest& manifest, const Volume& volume) {
-  const std::filesystem::path named = manifest.program->data;
-  const std::string first = named.empty() ? "" : named.begin()->string();
-  const bool is_store = std::any_of(manifest.data_stores.begin(), manifest.data_stores.end(),
-                                    [&](const DataStore& each) { return each.id == first; });
-  return (is_store ? volume.data() : volume.code()) / named;
-}
-
 // Stages of a training step of tesser, docs/runtime.md: rank 0 leads, and each learner is a worker.
 Result<std::vector<CommandStage>> program_stages(const Manifest& manifest, const LearnerPlace& place) {
   const TesserProgram& given = *manifest.program;
@@ -118,11 +111,16 @@ Result<std::vector<CommandStage>> program_stages(const Manifest& manifest, const
       stages.push_back({fmt::format("tesser capture of {}", given.program),
                         {tesser, "capture", program, "-o", captured},
                         {},
-                        false});
+                        false,
+                        true});
     }
     program = captured;
   }
-  CommandStage train{"tesser train", {tesser, "train", program, "--data", data_path(manifest, volume)}, {}};
+  CommandStage train{"tesser train",
+                     {tesser, "train", program, "--data", data_of_program(manifest, volume.code(), volume.data())},
+                     {},
+                     true,
+                     true};
   const auto add = [&](const std::vector<std::string>& words) {
     const auto& arguments = given.arguments;
     const auto is_given = [&](const std::string& argument) {

@@ -32,6 +32,7 @@ struct CommandStage {
   std::vector<std::string> words;
   std::vector<std::vector<std::string>> beside;  // run as long as it runs
   bool needs_port = true;
+  bool tells_wrong_input = false;  // its exit code 2 means that it will never run so: a program of ours
 };
 
 struct LearnerCommand {

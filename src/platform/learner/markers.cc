@@ -62,6 +62,7 @@ std::string to_json(const LearnerExit& exit) {
       .add("class", exit.error_class)
       .add("reason", exit.reason)
       .add("stopped", exit.stopped)
+      .add("final", exit.is_final)
       .add("started", exit.started)
       .add("time", exit.time)
       .add("lines", static_cast<std::int64_t>(exit.lines))
@@ -106,6 +107,7 @@ Result<LearnerExit> read_learner_exit(const std::filesystem::path& path) {
     exit.error_class = reader.string("class");
     exit.reason = reader.string("reason");
     exit.stopped = reader.boolean("stopped");
+    exit.is_final = reader.has("final") && reader.boolean("final");  // of older programs
     exit.started = reader.optional_integer("started");
     exit.time = reader.integer("time", 0);
     exit.lines = static_cast<std::uint64_t>(reader.integer("lines", 0));

@@ -39,9 +39,10 @@ struct LearnerExit {
   int rank = 0;
   std::optional<int> code;
   std::optional<int> signal;
-  std::string error_class;              // "": ended with code 0; "U": the user's; "S": the system's
-  std::string reason;                   // for people; empty for code 0
-  bool stopped = false;                 // it was told to end before it did
+  std::string error_class;  // "": ended with code 0; "U": the user's; "S": the system's
+  std::string reason;       // for people; empty for code 0
+  bool stopped = false;     // it was told to end before it did
+  bool is_final = false;    // it would end the same way if it began again: a wrong program, command or input
   std::optional<std::int64_t> started;  // microseconds since 1970; none: the command was never started
   std::int64_t time = 0;                // microseconds since 1970
   std::uint64_t lines = 0;              // sequence number of the last line

@@ -3,11 +3,12 @@
 #include <charconv>
 #include <cmath>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
-#include <re2/re2.h>
 
 #include "base/json.h"
+#include "platform/job/metric_pattern.h"
 
 namespace tesser::platform {
 namespace {
@@ -50,56 +51,18 @@ std::optional<std::int64_t> step_of(const Json* json) {
   return number ? step_of(*number) : std::nullopt;
 }
 
-// RE2 of this version knows named groups as (?P<name>...) only.
-std::string with_python_groups(std::string_view pattern) {
-  std::string made;
-  bool in_class = false;
-  for (std::size_t at = 0; at < pattern.size(); ++at) {
-    const std::string_view rest = pattern.substr(at);
-    if (rest[0] == '\\' && rest.size() > 1) {
-      made += rest.substr(0, 2);
-      ++at;
-      continue;
-    }
-    in_class = rest[0] == '[' || (in_class && rest[0] != ']');
-    if (!in_class && rest.starts_with("(?<") && rest.size() > 3 && rest[3] != '=' && rest[3] != '!') {
-      made += "(?P<";
-      at += 2;
-      continue;
-    }
-    made += rest[0];
-  }
-  return made;
-}
-
 class RegexExtractor : public LineExtractor {
  public:
-  explicit RegexExtractor(const std::string& pattern) : expression_(with_python_groups(pattern), options()) {}
-
-  Result<void> check(const std::string& pattern) const {
-    if (!expression_.ok()) {
-      return invalid_input(
-          fmt::format("metrics: the pattern '{}' is no regular expression: {}", pattern, expression_.error()));
-    }
-    for (const auto& [name, index] : expression_.NamedCapturingGroups()) {
-      if (name != "step" && name != "steps") {
-        return {};
-      }
-    }
-    return invalid_input(fmt::format(
-        "metrics: the pattern '{}' names no metric; (?<loss>[0-9.]+) makes a metric 'loss' of what it finds", pattern));
-  }
+  explicit RegexExtractor(MetricPattern pattern) : pattern_(std::move(pattern)) {}
 
   std::optional<FoundMetrics> find(std::string_view line) const override {
-    std::vector<re2::StringPiece> groups(static_cast<std::size_t>(expression_.NumberOfCapturingGroups()) + 1);
-    const re2::StringPiece text(line.data(), line.size());
-    if (!expression_.Match(text, 0, line.size(), RE2::UNANCHORED, groups.data(), static_cast<int>(groups.size()))) {
+    const auto groups = pattern_.find(line);
+    if (!groups) {
       return std::nullopt;
     }
     FoundMetrics found;
-    for (const auto& [name, index] : expression_.NamedCapturingGroups()) {
-      const re2::StringPiece& group = groups[static_cast<std::size_t>(index)];
-      const auto number = number_of(std::string_view(group.data(), group.size()));
+    for (const auto& [name, text] : *groups) {
+      const auto number = number_of(text);
       if (!number) {
         continue;
       }
@@ -115,14 +78,7 @@ class RegexExtractor : public LineExtractor {
   }
 
  private:
-  static RE2::Options options() {
-    RE2::Options options;
-    options.set_log_errors(false);
-    options.set_max_mem(std::int64_t{16} << 20);
-    return options;
-  }
-
-  RE2 expression_;
+  MetricPattern pattern_;
 };
 
 void flatten(const Json& json, const std::string& prefix, bool is_outermost, FoundMetrics& found) {
@@ -223,9 +179,8 @@ class TesserExtractor : public LineExtractor {
 
 Result<std::unique_ptr<LineExtractor>> make_line_extractor(const MetricExtractor& extractor) {
   if (extractor.type == "regex") {
-    auto made = std::make_unique<RegexExtractor>(extractor.pattern);
-    TESSER_RETURN_IF_ERROR(made->check(extractor.pattern));
-    return made;
+    TESSER_ASSIGN_OR_RETURN(MetricPattern pattern, MetricPattern::compile(extractor.pattern));
+    return std::make_unique<RegexExtractor>(std::move(pattern));
   }
   if (extractor.type == "json") {
     return std::make_unique<JsonExtractor>();
@@ -235,15 +190,6 @@ Result<std::unique_ptr<LineExtractor>> make_line_extractor(const MetricExtractor
   }
   return invalid_input(
       fmt::format("metrics: '{}' finds nothing in lines; expected regex, json or tesser", extractor.type));
-}
-
-Result<void> check_extractors(const std::vector<MetricExtractor>& extractors) {
-  for (const MetricExtractor& each : extractors) {
-    if (each.type != "tensorboard") {
-      TESSER_RETURN_IF_ERROR(make_line_extractor(each));
-    }
-  }
-  return {};
 }
 
 }  // namespace tesser::platform

@@ -33,7 +33,4 @@ class LineExtractor {
 // For type "regex", "json" and "tesser". kInvalidInput says what is wrong with a pattern, and where.
 Result<std::unique_ptr<LineExtractor>> make_line_extractor(const MetricExtractor& extractor);
 
-// Whether all of a manifest's extractors can be used: what the server asks before it takes a job.
-Result<void> check_extractors(const std::vector<MetricExtractor>& extractors);
-
 }  // namespace tesser::platform

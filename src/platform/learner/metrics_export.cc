@@ -1,6 +1,3 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <map>
 #include <system_error>
@@ -8,11 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "platform/learner/event_file.h"
 #include "platform/learner/metrics_reader.h"
-#include "platform/learner/metrics_writer.h"
 
 namespace tesser::platform {
 namespace {
@@ -35,46 +28,6 @@ std::string label(std::string_view value) {
 std::string value_text(double value) { return std::isnan(value) ? "NaN" : fmt::format("{}", value); }
 
 }  // namespace
-
-Result<void> export_tensorboard(const Volume& volume, const std::filesystem::path& directory) {
-  MetricsReader reader(volume, std::nullopt);
-  std::map<int, AtomicFile> files;
-  std::string cursor;
-  while (true) {
-    TESSER_ASSIGN_OR_RETURN(const MetricsPage page, reader.read(cursor, kMetricsAtATime));
-    if (page.metrics.empty()) {
-      break;
-    }
-    cursor = page.cursor;
-    std::map<int, std::string> records;
-    for (const Metric& each : page.metrics) {
-      const double seconds = static_cast<double>(each.time) / 1e6;
-      std::string& learner = records[each.learner];
-      if (!files.contains(each.learner)) {
-        const std::filesystem::path folder = directory / fmt::format("learner-{}", each.learner);
-        std::error_code error;
-        std::filesystem::create_directories(folder, error);
-        if (error) {
-          return failed(fmt::format("{}: cannot make this directory: {}", folder.string(), error.message()));
-        }
-        // TensorBoard takes files with "tfevents" in their names, in the order of the number behind it.
-        TESSER_ASSIGN_OR_RETURN(
-            AtomicFile file,
-            AtomicFile::create(folder / fmt::format("events.out.tfevents.{:010}.tesser", each.time / 1'000'000)));
-        files.emplace(each.learner, std::move(file));
-        append_tf_record(learner, version_event_bytes(seconds));
-      }
-      append_tf_record(learner, event_bytes({seconds, each.step, {{each.name, each.value}}}));
-    }
-    for (const auto& [learner, bytes] : records) {
-      TESSER_RETURN_IF_ERROR(files.at(learner).append(bytes));
-    }
-  }
-  for (auto& [learner, file] : files) {
-    TESSER_RETURN_IF_ERROR(file.commit());
-  }
-  return {};
-}
 
 Result<JobFigures> last_figures(const std::string& job, const Volume& volume) {
   JobFigures figures;

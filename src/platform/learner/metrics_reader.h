@@ -60,9 +60,6 @@ struct Progress {
 // kNotFound before the first step.
 Result<Progress> read_progress(const Volume& volume);
 
-// Writes all metrics of the job as TensorBoard event files, one below `directory`/learner-R/ for each learner.
-Result<void> export_tensorboard(const Volume& volume, const std::filesystem::path& directory);
-
 // The last value of each metric and the progress of a job in Prometheus' text format, for one that is scraped with
 // others: lines "tesser_metric{job="...",learner="0",name="loss"} 0.25", "tesser_metric_step", "tesser_job_step",
 // "tesser_job_steps", "tesser_job_seconds_left". Lines of several jobs are put together by prometheus_text(), which

@@ -8,7 +8,7 @@
 #include "base/json_members.h"
 #include "platform/server/job_json.h"
 #include "platform/server/submission.h"
-#include "platform/server/times.h"
+#include "platform/job/times.h"
 
 namespace tesser::platform {
 namespace {

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "base/json_members.h"
+#include "platform/job/times.h"
 #include "platform/learner/log_reader.h"
 #include "platform/learner/metrics_reader.h"
 #include "platform/learner/metrics_thinner.h"
 #include "platform/server/api.h"
-#include "platform/server/times.h"
 
 namespace tesser::platform {
 namespace {

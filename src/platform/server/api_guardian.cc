@@ -7,8 +7,8 @@
 
 #include "base/json_members.h"
 #include "base/json_reader.h"
+#include "platform/job/times.h"
 #include "platform/server/api.h"
-#include "platform/server/times.h"
 
 namespace tesser::platform {
 namespace {

@@ -9,10 +9,10 @@
 #include "base/json_reader.h"
 #include "platform/job/placement.h"
 #include "platform/job/resources_json.h"
+#include "platform/job/times.h"
 #include "platform/server/api.h"
 #include "platform/server/job_json.h"
 #include "platform/server/submission.h"
-#include "platform/server/times.h"
 
 namespace tesser::platform {
 namespace {

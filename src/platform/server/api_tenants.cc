@@ -8,7 +8,7 @@
 #include "base/json_reader.h"
 #include "platform/server/api.h"
 #include "platform/server/submission.h"
-#include "platform/server/times.h"
+#include "platform/job/times.h"
 
 namespace tesser::platform {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "platform/engine/guardian_host.h"
 #include "platform/job/placement.h"
-#include "platform/server/times.h"
+#include "platform/job/times.h"
 
 namespace tesser::platform {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "base/json_members.h"
 #include "platform/job/resources_json.h"
+#include "platform/job/times.h"
 #include "platform/learner/markers.h"
 #include "platform/learner/metrics_reader.h"
-#include "platform/server/times.h"
 
 namespace tesser::platform {
 namespace {

@@ -15,11 +15,11 @@
 
 #include "base/file.h"
 #include "control/http_server.h"
+#include "platform/job/times.h"
 #include "platform/server/api.h"
 #include "platform/server/dispatcher.h"
 #include "platform/server/job_bells.h"
 #include "platform/server/submission.h"
-#include "platform/server/times.h"
 #include "platform/store/store.h"
 
 namespace tesser::platform {
@@ -217,13 +217,28 @@ class PlatformServer final : public Server {
     options.refuse = [](int status, const std::string& text) {
       return Api::error(status, status >= 500 ? "S_SERVER" : "U_REQUEST", text);
     };
-    TESSER_ASSIGN_OR_RETURN(http_, control::HttpServer::open(options_.listen, std::move(options)));
     std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
+    TESSER_RETURN_IF_ERROR(open_http(host, std::move(options)));
     if (host == "0.0.0.0" || host == "[::]") {
       host = host == "[::]" ? "[::1]" : "127.0.0.1";
     }
     url_ = options_.advertise.empty() ? fmt::format("http://{}:{}", host, http_->port()) : options_.advertise;
     return {};
+  }
+
+  // A port that the system chooses is the one of the last time where that is free: guardians that live on know it.
+  Result<void> open_http(const std::string& host, control::HttpServerOptions options) {
+    const fs::path remembered = options_.data / "port";
+    if (options_.listen.ends_with(":0")) {
+      if (const auto port = read_file(remembered, 16)) {
+        if (auto http = control::HttpServer::open(fmt::format("{}:{}", host, *port), options)) {
+          http_ = std::move(*http);
+          return {};
+        }
+      }
+    }
+    TESSER_ASSIGN_OR_RETURN(http_, control::HttpServer::open(options_.listen, std::move(options)));
+    return write_file_atomically(remembered, std::to_string(http_->port()));
   }
 
   ServerOptions options_;

@@ -17,9 +17,10 @@
 #include "platform/engine/engine.h"
 #include "platform/job/manifest.h"
 #include "platform/job/placement.h"
+#include "platform/job/program_files.h"
 #include "platform/job/secrets.h"
+#include "platform/job/times.h"
 #include "platform/job/volume.h"
-#include "platform/server/times.h"
 #include "platform/web/sha256.h"
 
 namespace tesser::platform {
@@ -186,6 +187,7 @@ Result<void> fill_volume(const fs::path& root, const Submission& submission, con
   if (!code.empty()) {
     TESSER_RETURN_IF_ERROR(unpack_zip(code, volume.code(), limits));
   }
+  TESSER_RETURN_IF_ERROR(check_program_files(submission.manifest, volume.code()));
   TESSER_RETURN_IF_ERROR(write_file_atomically(volume.manifest(), submission.text));
   TESSER_RETURN_IF_ERROR(write_file_atomically(volume.job(), to_json(submission.manifest)));
   TESSER_RETURN_IF_ERROR(write_secret(volume.secrets(), to_json(secrets)));

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -14,6 +15,9 @@ namespace tesser::platform {
 namespace {
 
 constexpr int kPatienceMilliseconds = 2000;  // for another program that holds the file's lock
+// Pages of 4 KiB that the file has for changes on a full disk; the log has as many, and begins anew long before.
+constexpr int kRoomPages = 512;
+constexpr int kLogPages = kRoomPages / 4;
 
 }  // namespace
 
@@ -76,7 +80,32 @@ Result<void> Database::prepare() {
     database.exec(fmt::format("PRAGMA user_version = {}", step + 1));
     transaction.commit();
   }
+  // The log keeps its place on the disk when this process ends.
+  int keeps = 1;
+  ::sqlite3_file_control(database.getHandle(), "main", SQLITE_FCNTL_PERSIST_WAL, &keeps);
+  database.exec(fmt::format("PRAGMA wal_autocheckpoint = {}", kLogPages));
+  [[maybe_unused]] const bool has_room = keep_room();  // a full disk is no reason not to start
   return {};
+}
+
+bool Database::keep_room() {
+  SQLite::Database& database = *writer_;
+  database.exec("DROP TABLE IF EXISTS room");  // of one that was killed in here
+  if (database.execAndGet("PRAGMA freelist_count").getInt() >= kRoomPages / 2) {
+    return true;
+  }
+  // A room that is half made would take of the disk what it is to keep.
+  const std::int64_t bytes = std::int64_t{kRoomPages} * database.execAndGet("PRAGMA page_size").getInt();
+  std::error_code error;
+  if (const auto space = std::filesystem::space(file_, error);
+      error || static_cast<std::int64_t>(space.available) < 3 * bytes) {
+    return false;
+  }
+  database.exec("CREATE TABLE room (bytes BLOB)");
+  database.exec(fmt::format("INSERT INTO room VALUES (zeroblob({}))", bytes));
+  database.exec("PRAGMA wal_checkpoint(PASSIVE)");
+  database.exec("DROP TABLE room");
+  return true;
 }
 
 Result<void> Database::read(const std::function<Result<void>(SQLite::Database&)>& act) const {
@@ -103,6 +132,22 @@ Result<void> Database::read(const std::function<Result<void>(SQLite::Database&)>
 
 Result<void> Database::write(const std::function<Result<void>(SQLite::Database&)>& act) {
   const std::lock_guard lock(writing_);
+  return commit(act);
+}
+
+Result<void> Database::add(const std::function<Result<void>(SQLite::Database&)>& act) {
+  const std::lock_guard lock(writing_);
+  try {
+    if (!keep_room()) {
+      return failed(fmt::format("{}: the disk is nearly full; free space on it. Nothing was changed", file_.string()));
+    }
+  } catch (const SQLite::Exception& exception) {
+    return tl::unexpected(error_of(exception));
+  }
+  return commit(act);
+}
+
+Result<void> Database::commit(const std::function<Result<void>(SQLite::Database&)>& act) {
   try {
     SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
     TESSER_RETURN_IF_ERROR(act(*writer_));

@@ -29,11 +29,16 @@ class Database {
   Result<void> read(const std::function<Result<void>(SQLite::Database&)>& act) const;
   // In one transaction, which is durable when this returns.
   Result<void> write(const std::function<Result<void>(SQLite::Database&)>& act);
+  // Likewise, for what adds to the file: it leaves the room that keep_room() has made to writes that only change what
+  // is there, so that these go through on a full disk as well. kFailed when the disk has no such room.
+  Result<void> add(const std::function<Result<void>(SQLite::Database&)>& act);
 
  private:
   explicit Database(std::filesystem::path file);
   std::unique_ptr<SQLite::Database> connect(bool writes) const;
   Result<void> prepare();  // an empty or older file
+  Result<void> commit(const std::function<Result<void>(SQLite::Database&)>& act);
+  bool keep_room();  // in the file and in its write-ahead log; false when the disk has none
   Error error_of(const SQLite::Exception& exception) const;
 
   const std::filesystem::path file_;

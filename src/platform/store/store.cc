@@ -73,7 +73,7 @@ class SqliteStore final : public Store {
 
   Result<Submitted> submit(const NewJob& job, const std::string& guardian_token) override {
     Submitted made;
-    TESSER_RETURN_IF_ERROR(database_->write([&](SQLite::Database& database) -> Result<void> {
+    TESSER_RETURN_IF_ERROR(database_->add([&](SQLite::Database& database) -> Result<void> {
       if (!job.idempotency_key.empty()) {
         TESSER_ASSIGN_OR_RETURN(auto earlier,
                                 find_submitted(database, job.user, job.idempotency_key, job.request_digest));

@@ -1,15 +1,19 @@
 """An S3 server (moto's) for the tests: prints its address, does what lines of standard input say, and ends with it.
 
 Proxies requests so that tests can have faults: `cut BYTES` breaks off the next object after so many bytes; `fail N`
-answers the next N requests with 503. `log` prints the requests since the last one.
+answers the next N requests with 503. `log` prints the requests since the last one. From `authorize` on it asks every
+request for a signature by the keys that this prints; `trust` ends that.
 """
 
 import http.client
 import http.server
+import json
 import logging
 import sys
 import threading
+import uuid
 
+import boto3
 from moto.server import ThreadedMotoServer
 
 
@@ -83,7 +87,25 @@ def main():
             call(backend, "PUT", f"/{words[1]}")
         elif words[0] == "put":  # KEY BYTES of the letter x
             call(backend, "PUT", f"/{words[1]}", words[2][0].encode() * int(words[3]))
+        elif words[0] == "authorize":
+            print(*keys(f"http://127.0.0.1:{Proxy.backend}"), sep="\n", flush=True)
+            call(backend, "POST", "/moto-api/reset-auth", b"0")
+        elif words[0] == "trust":
+            call(backend, "POST", "/moto-api/reset-auth", b"inf")
         print("done", flush=True)
+
+
+def keys(url):
+    """Access key and secret key of a new user who may do everything with S3."""
+    own = {"aws_access_key_id": "A", "aws_secret_access_key": "B", "region_name": "us-east-1"}
+    iam = boto3.client("iam", endpoint_url=url, **own)
+    name = f"user-{uuid.uuid4().hex}"
+    iam.create_user(UserName=name)
+    allowed = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    return key["AccessKeyId"], key["SecretAccessKey"]
 
 
 def call(backend, method, path, body=b""):

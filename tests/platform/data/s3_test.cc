@@ -53,6 +53,16 @@ class S3Server {
   }
 
   const std::string& url() const { return url_; }
+  // From now on requests must be signed by these keys, until trust().
+  Secrets authorize() {
+    std::fprintf(to_, "authorize\n");
+    std::fflush(to_);
+    Secrets keys{{"A", line()}};
+    keys["B"] = line();
+    EXPECT_EQ(line(), "done");
+    return keys;
+  }
+  void trust() { tell("trust"); }
   void tell(const std::string& words) {
     std::fprintf(to_, "%s\n", words.c_str());
     std::fflush(to_);
@@ -240,6 +250,32 @@ TEST_F(S3Test, WhatIsMissingIsTold) {
   const auto away = fetch();
   EXPECT_EQ(away.error().code, ErrorCode::kFailed);
   EXPECT_THAT(away.error().message, HasSubstr("(2 tries)"));
+}
+
+// The server computes every signature itself here.
+TEST_F(S3Test, KeysOpenABucketAndWrongOnesAreTold) {
+  put("a/%C3%BC+~%20b", 'a', 1000);
+  secrets_ = server_->authorize();
+  const auto fetched = fetch();
+  EXPECT_TRUE(fetched) << fetched.error().message;
+  fs::create_directories(root_ / "results");
+  std::ofstream(root_ / "results" / "weights") << "w";
+  const auto stored = store_to_s3(store_, secrets_, "runs/1", root_ / "results", stop_, options_);
+  EXPECT_TRUE(stored) << stored.error().message;
+  fs::remove_all(root_ / "data");
+  for (const char* wrong : {"A", "B"}) {
+    Secrets others = secrets_;
+    others[wrong] = "wrong";
+    for (const auto& outcome : {fetch_from_s3(store_, others, root_ / "data", stop_, options_),
+                                store_to_s3(store_, others, "runs/2", root_ / "results", stop_, options_)}) {
+      ASSERT_FALSE(outcome) << wrong;
+      EXPECT_EQ(outcome.error().code, ErrorCode::kInvalidInput) << outcome.error().message;
+      EXPECT_THAT(outcome.error().message, HasSubstr("data store 'data' (bucket " + store_.bucket + ")"));
+      EXPECT_THAT(outcome.error().message, HasSubstr("are refused"));
+      EXPECT_THAT(outcome.error().message, Not(HasSubstr(secrets_["B"])));
+    }
+  }
+  server_->trust();
 }
 
 TEST_F(S3Test, NamesThatAreNoPathsAreRefused) {

@@ -16,8 +16,9 @@ class VerdictTest : public testing::Test {
  protected:
   VerdictTest() { std::filesystem::create_directories(volume_.attempt(1)); }
 
-  void write_exit(int rank, int code, std::int64_t time, const std::string& reason = "") {
+  void write_exit(int rank, int code, std::int64_t time, const std::string& reason = "", bool is_final = false) {
     LearnerExit exit;
+    exit.is_final = is_final;
     exit.rank = rank;
     exit.code = code;
     exit.error_class = code == 0 ? "" : "U";
@@ -60,6 +61,14 @@ TEST_F(VerdictTest, TheFirstThatFailedIsToBlame) {
   EXPECT_EQ(found->reason.code, codes::kCommand);
   EXPECT_THAT(found->reason.text, AllOf(HasSubstr("learner 1 on node2"), HasSubstr("code 3")));
   EXPECT_EQ(decide(false, both_run_)->cause, EndCause::kRollback) << "before go.json it counts as no restart";
+}
+
+TEST_F(VerdictTest, WhatWouldEndLikewiseIsNotStartedAgain) {
+  write_exit(0, 2, 10, "tesser train ended with code 2", true);
+  for (const bool has_gone : {true, false}) {
+    EXPECT_EQ(decide(has_gone, both_run_)->cause, EndCause::kFail);
+  }
+  EXPECT_EQ(decide(true, {both_run_[0], status(1, LearnerState::kLost)})->cause, EndCause::kRequeue);
 }
 
 TEST_F(VerdictTest, ADeadProcessIsARestartAndALostNodeGivesPlacesBack) {

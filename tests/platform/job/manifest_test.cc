@@ -98,7 +98,6 @@ TEST(Manifest, EveryKeyIsRead) {
   ASSERT_EQ(manifest.metrics.size(), 3U);
   EXPECT_EQ(manifest.metrics[0].pattern, "loss (?<loss>[0-9.]+)");
   EXPECT_EQ(manifest.metrics[2].path, "runs");
-  EXPECT_THAT(secret_names(manifest), ElementsAre("ACCESS", "PASSWORD", "SECRET", "USER_NAME"));
 }
 
 TEST(Manifest, AProgramNeedsOnlyItselfDataAndASize) {
@@ -189,7 +188,9 @@ TEST(Manifest, WrongOnesAreRefusedWithLineAndAdvice) {
        "job.yaml, line 5: a second data store has the id 'a'"},
       {head + "results: a\n", "job.yaml, line 3: 'results' is 'a', but no data store has the id 'a'"},
       {head + "metrics: [{type: regex}]\n", "job.yaml, line 3: this entry of 'metrics' has no 'pattern'"},
-      {head + "metrics: [{type: regex, pattern: x}]\n", "job.yaml, line 3: 'pattern' has no named group"},
+      {head + "metrics: [{type: regex, pattern: x}]\n", "job.yaml, line 3: the pattern 'x' names no metric"},
+      {head + "metrics:\n- type: regex\n  pattern: '(?<loss>['\n",
+       "job.yaml, line 5: the pattern '(?<loss>[' is no regular expression: missing ]"},
       {head + "metrics: {type: regex}\n", "job.yaml, line 3: 'metrics' is a mapping, expected a list"},
       {"[1, 2]\n", "job.yaml, line 1: expected keys and values of a manifest"},
       {"just words\n", "job.yaml, line 1: expected keys and values of a manifest"},

@@ -39,6 +39,7 @@ TEST(Markers, ReadWhatTheyWrite) {
   exit.error_class = "S";
   exit.reason = "ended by \"SIGKILL\"";
   exit.started = 5;
+  exit.is_final = true;
   exit.lines = 1ULL << 40;
   ASSERT_TRUE(write_file_atomically(path("exit"), to_json(exit)));
   const auto ended = read_learner_exit(path("exit"));

@@ -218,7 +218,7 @@ TEST_F(MetricsTest, Progress) {
   EXPECT_EQ(read->seconds_left, std::nullopt);
 }
 
-TEST_F(MetricsTest, Exports) {
+TEST_F(MetricsTest, LastFiguresAsPrometheusText) {
   MetricsWriter zero = writer(0);
   MetricsWriter one = writer(1);
   for (int step = 1; step <= 3; ++step) {
@@ -227,24 +227,6 @@ TEST_F(MetricsTest, Exports) {
   }
   one.add("0", 1, found(5, {{"loss", 8}}), 9'000'000);
   ASSERT_TRUE(zero.flush() && one.flush());
-  ASSERT_TRUE(export_tensorboard(volume_, directory_.path() / "tb"));
-  const std::string bytes =
-      read_file(directory_.path() / "tb" / "learner-0" / "events.out.tfevents.0000000001.tesser").value();
-  std::string_view rest = bytes;
-  std::vector<ScalarEvent> events;
-  while (!rest.empty()) {
-    const TfRecord record = next_tf_record(rest);
-    ASSERT_EQ(record.outcome, TfRecord::Outcome::kWhole);
-    events.push_back(parse_event(record.data).value());
-    rest.remove_prefix(record.bytes);
-  }
-  ASSERT_EQ(events.size(), 7U);
-  EXPECT_TRUE(events[0].scalars.empty());
-  EXPECT_EQ(events[3].step, 2);
-  EXPECT_EQ(events[3].wall_time, 2);
-  EXPECT_EQ(events[3].scalars[0].second, 0.5);
-  EXPECT_TRUE(std::filesystem::exists(directory_.path() / "tb" / "learner-1"));
-
   auto figures = last_figures("job-1", volume_);
   ASSERT_TRUE(figures);
   figures->progress = Progress{1, 3, 10, 2.5, 0};

@@ -127,7 +127,7 @@ TEST_F(StoreFailureTest, AFileThatMayNotGrow) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{1 << 20, 1 << 20};
+    const rlimit limit{8 << 20, 8 << 20};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     auto store = Store::open(file());
     const int accepted = store ? fill(**store, "cannot be read or written") : -1;
@@ -146,7 +146,7 @@ TEST_F(StoreFailureTest, AFileThatMayNotGrow) {
 }
 
 TEST_F(StoreFailureTest, ADiskThatIsFull) {
-  if (::mount("tesser-store-test", directory_.path().c_str(), "tmpfs", 0, "size=2m") != 0) {
+  if (::mount("tesser-store-test", directory_.path().c_str(), "tmpfs", 0, "size=16m") != 0) {
     GTEST_SKIP() << "only root may mount a small disk";
   }
   {
@@ -154,6 +154,18 @@ TEST_F(StoreFailureTest, ADiskThatIsFull) {
     const auto store = open();
     const int accepted = fill(*store, "disk");
     EXPECT_GT(accepted, 0);
+    // What changes jobs that are there goes through all the same: a job that fills the disk must be stopped.
+    std::ofstream(directory_ / "more") << std::string(std::size_t{16} << 20, 'x');
+    for (int i = 1; i < accepted; ++i) {
+      const std::string id = std::to_string(i);
+      const auto placed = store->place(id, {"a"}, 1);
+      ASSERT_TRUE(placed) << placed.error().message;
+      ASSERT_TRUE(store->take_lease(id, "h"));
+      ASSERT_TRUE(store->want(id, Wanted::kDelete));
+      const auto halted = store->report(id, {{JobState::kHalted, "", "deleted", 1, placed->epoch + 1, 2}, 1});
+      ASSERT_TRUE(halted) << i << " of " << accepted << ": " << halted.error().message;
+    }
+    std::filesystem::remove(directory_ / "more");
     std::filesystem::remove(directory_ / "else");  // once there is space again, all goes on
     EXPECT_TRUE(store->remove("0"));
     EXPECT_TRUE(store->submit(job_named("more"), "t"));
@@ -186,6 +198,7 @@ TEST_F(StoreFailureTest, ADiskThatIsFull) {
 TEST_F(StoreFailureTest, WhoIsKilledWhileWritingLosesNothingThatWasAcknowledged) {
   std::mt19937 random(20261129);
   std::string acknowledged;
+  open();
   for (int round = 0; round < 25; ++round) {
     int says[2];
     ASSERT_EQ(::pipe(says), 0);

@@ -85,6 +85,9 @@ def test_submit_follow_and_all_that_comes_after(tesser, code: Path, tmp_path: Pa
     assert [json.loads(line)["text"] for line in tesser("logs", job, "--follow", "--json").splitlines()] == lines
     losses = [json.loads(line) for line in tesser("metrics", job, "--name", "loss", "--json").splitlines()]
     assert [(each["step"], each["value"]) for each in losses] == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    events = json.loads(tesser("metrics", job, "--tensorboard", tmp_path / "runs", "--follow", "--json"))
+    assert events == {"directory": str(tmp_path / "runs"), "metrics": 3}
+    assert len(list((tmp_path / "runs" / "learner-0").glob("*tfevents*"))) == 1
     assert json.loads(tesser("status", job, "--json"))["state"] == "COMPLETED"
     shown = tesser("status", job)
     assert f"{job}  COMPLETED" in shown and "DOWNLOADING" in shown
@@ -146,6 +149,21 @@ def test_messages_say_what_to_do(tesser, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text("name: a\ncommand: x\nmemmory: 2GiB\n")
     assert "line 3: 'memmory' is no key of a manifest; did you mean 'memory'?" in tesser("submit", path, code=2)
+
+
+def test_submit_looks_for_a_programs_files(tesser, server: Server, code: Path, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("name: p\nprogram: step.py\ndata: data/train\n")
+    assert "'program' is 'step.py'" in tesser("submit", path, code=2)
+    (code / "step.py").write_text("")
+    assert f"{path}: 'data' is 'data/train'" in tesser("submit", path, code, "--check", code=2)
+    (code / "data").mkdir()
+    (code / "data" / "train").write_bytes(b"x")
+    tesser("submit", path, code, "--check")
+    # What is left out of the archive is missing all the same, and the server says so.
+    (code / ".tesserignore").write_text("data\n")
+    assert "'data' is 'data/train'" in tesser("submit", path, code, code=2)
+    assert not any((server.data / "incoming").iterdir())
 
 
 def test_login_keeps_the_token_for_this_user_alone(tesser, server: Server, token: str, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import io
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import tarfile
 import threading
@@ -60,6 +62,13 @@ def test_a_failing_command_is_the_users_fault(shared: Server) -> None:
     job = shared.accepted(manifest(command="echo no; exit 3", restarts=0))
     failed = shared.wait_for(job, "FAILED")
     assert failed["code"].startswith("U") and "3" in failed["reason"]
+
+
+def test_what_would_fail_again_is_not_started_again(shared: Server) -> None:
+    job = shared.accepted(json.dumps({"name": "typo", "command": ["pyhton", "train.py"], "restarts": 3}))
+    failed = shared.wait_for(job, "FAILED")
+    assert failed["code"] == "U_COMMAND" and "command not found: 'pyhton'" in failed["reason"]
+    assert failed["restarts"] == 0
 
 
 def test_a_log_can_be_followed_while_it_grows(shared: Server) -> None:
@@ -268,6 +277,31 @@ def test_an_accepted_job_is_there_after_the_server_was_killed(server: Server) ->
     assert len(listed) - len(set(answers.values())) <= 3  # those whose answers were lost at the end
     volumes = {path.name for path in (server.data / "jobs").iterdir()}
     assert volumes == set(listed)  # nothing half made is left
+
+
+def test_a_port_that_the_system_chose_stays(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    server.port = 0
+    addresses = []
+    for _ in range(2):
+        words = server.words()
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        addresses.append(process.stdout.readline())
+        process.kill()
+        process.wait(SECONDS)
+        process.stdout.close()
+    assert addresses[0].startswith("server at http://127.0.0.1:") and addresses[1] == addresses[0]
+    port = int(addresses[0].rsplit(":", 1)[1])
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with open(tmp_path / "log", "w") as log:
+            process = subprocess.Popen(server.words(), stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout.readline() not in ("", addresses[0]), (tmp_path / "log").read_text()
+        process.kill()
+        process.wait(SECONDS)
+        process.stdout.close()
 
 
 def test_a_server_with_a_broken_store_says_so(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-// Times as the API shows them: RFC 3339 in UTC with microseconds, "2026-11-29T22:40:32.123456Z". Internal to this
-// folder.
+// Times as the API shows them: RFC 3339 in UTC with microseconds, "2026-11-29T22:40:32.123456Z".
+//
+// Values; any thread.
 #pragma once
 
 #include <cstdint>

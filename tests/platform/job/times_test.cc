@@ -1,4 +1,4 @@
-#include "platform/server/times.h"
+#include "platform/job/times.h"
 
 #include <string>
 
