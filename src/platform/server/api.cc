@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/json_members.h"
+#include "platform/job/times.h"
 #include "platform/server/job_json.h"
 #include "platform/server/submission.h"
-#include "platform/job/times.h"
 
 namespace tesser::platform {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/json_members.h"
 #include "base/json_reader.h"
+#include "platform/job/times.h"
 #include "platform/server/api.h"
 #include "platform/server/submission.h"
-#include "platform/job/times.h"
 
 namespace tesser::platform {
 namespace {
