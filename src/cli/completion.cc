@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kExamples = R"(
 Examples:
-  source <(tesser completion bash)                                      for this shell
+  source <(tesser completion bash)                                      for this shell; zsh likewise
   tesser completion bash > ~/.local/share/bash-completion/completions/tesser
   tesser completion zsh > ~/.zfunc/_tesser                              with fpath+=(~/.zfunc) in ~/.zshrc
   tesser completion fish > ~/.config/fish/completions/tesser.fish
@@ -57,10 +57,13 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Text inside single quotes of all three shells.
-std::string quoted(std::string text) {
-  std::replace(text.begin(), text.end(), '\'', ' ');
-  return "'" + text + "'";
+// For bash and zsh, whose words here have no quotes in them, and for fish, where a backslash takes them.
+std::string quoted(const std::string& text) {
+  std::string made = "'";
+  for (const char character : text) {
+    made += character == '\'' || character == '\\' ? std::string{'\\', character} : std::string{character};
+  }
+  return made + "'";
 }
 
 constexpr const char* kJobs = "tesser list --ids --limit 200 2>/dev/null";
@@ -100,8 +103,41 @@ complete -o default -F _tesser tesser
 }
 
 std::string zsh_script(const std::vector<Command>& commands) {
-  // zsh runs bash's completion functions.
-  return "#compdef tesser\nautoload -Uz bashcompinit && bashcompinit\n" + bash_script(commands);
+  std::string cases;
+  for (const Command& command : commands) {
+    cases += fmt::format("    {})\n      candidates=({} {}) jobs={}\n      ;;\n", quoted(command.words),
+                         joined(command.subcommands), joined(command.options), command.takes_job ? 1 : 0);
+  }
+  return fmt::format(R"sh(#compdef tesser
+# Completion of tesser for zsh; made by `tesser completion zsh`.
+_tesser() {{
+  local command='' word
+  local -a candidates
+  local -i jobs=0
+  _tesser_of ''
+  for word in ${{words[2,CURRENT-1]}}; do
+    # Words that are arguments stand behind the command.
+    if [[ $word != -* ]] && (( ${{candidates[(Ie)$word]}} )); then
+      command="${{command:+$command }}$word"
+      _tesser_of "$command"
+    fi
+  done
+  if [[ $jobs == 1 && $PREFIX != -* ]]; then
+    candidates=(${{(f)"$({})"}})
+  fi
+  compadd -a candidates || _files
+}}
+_tesser_of() {{
+  case "$1" in
+{}  esac
+}}
+if [[ ${{funcstack[1]}} == _tesser ]]; then
+  _tesser "$@"
+else
+  compdef _tesser tesser
+fi
+)sh",
+                     kJobs, cases);
 }
 
 std::string fish_script(const std::vector<Command>& commands) {

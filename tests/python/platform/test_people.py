@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
+import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -220,24 +225,66 @@ def test_the_python_client_needs_nothing_but_python() -> None:
     subprocess.run([sys.executable, "-S", "-c", source], env={"PYTHONPATH": python_path}, check=True, timeout=SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        (["tesser", "su"], "submit"),
-        (["tesser", "submit", "--fo"], "--follow"),
-        (["tesser", "status", ""], "JOB"),
-        (["tesser", "logs", "--follow", "peo"], "JOB"),
-    ],
-    ids=["command", "option", "job", "job after an option"],
-)
-def test_bash_completes_commands_options_and_jobs(tesser, tmp_path: Path, typed: list[str], expected: str) -> None:
-    job = tesser("submit", manifest(tmp_path, "true")).strip()
-    script = tmp_path / "completion.sh"
-    script.write_text(tesser("completion", "bash"))
-    ids = tmp_path / "ids"
-    ids.write_text(tesser("list", "--ids"))
+COMPLETED = [
+    (["tesser", "su"], "submit"),
+    (["tesser", "submit", "--fo"], "--follow"),
+    (["tesser", "status", ""], "JOB"),
+    (["tesser", "logs", "--follow", "peo"], "JOB"),
+]
+NAMES = ["command", "option", "job", "job after an option"]
+
+
+def bash_completes(script: Path, ids: Path, typed: list[str]) -> str:
     words = " ".join(f"'{word}'" for word in typed)
     line = f"source {script}; tesser() {{ cat {ids}; }}; COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; _tesser"
     line += '; printf "%s\\n" "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=SECONDS, check=True)
-    assert (job if expected == "JOB" else expected) in done.stdout.split()
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+
+
+def fish_completes(script: Path, ids: Path, typed: list[str]) -> str:
+    line = f"source {script}; function tesser; cat {ids}; end; complete -C '{' '.join(typed)}'"
+    return subprocess.run(["fish", "-c", line], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+
+
+def zsh_completes(script: Path, ids: Path, typed: list[str]) -> str:
+    """What a terminal shows after the tabulator key: zsh completes nowhere else."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execvpe(
+            "zsh", ["zsh", "-f", "-i"], os.environ | {"TERM": "dumb", "PS1": "> ", "ZDOTDIR": str(script.parent)}
+        )
+    setup = f"autoload -Uz compinit; compinit -u; source {script}; tesser() {{ cat {ids} }}; print rea''dy\n"
+    shown = ""
+    steps = [("", setup), ("ready\r\n", " ".join(typed) + "\t\t"), (typed[-1], "")]
+    try:
+        for awaited, keys in steps:
+            until = time.monotonic() + SECONDS
+            while awaited not in shown:
+                assert time.monotonic() < until, shown
+                if select.select([terminal], [], [], 0.1)[0]:
+                    shown += os.read(terminal, 65536).decode(errors="replace")
+            shown = "" if keys else shown
+            os.write(terminal, keys.encode())
+        while select.select([terminal], [], [], 2)[0]:
+            shown += os.read(terminal, 65536).decode(errors="replace")
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)
+    return shown
+
+
+@pytest.mark.parametrize(("typed", "expected"), COMPLETED, ids=NAMES)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_options_and_jobs(
+    tesser, tmp_path: Path, shell: str, typed: list[str], expected: str
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    job = tesser("submit", manifest(tmp_path, "true")).strip()
+    script = tmp_path / "completion"
+    script.write_text(tesser("completion", shell))
+    ids = tmp_path / "ids"
+    ids.write_text(tesser("list", "--ids"))
+    complete = {"bash": bash_completes, "zsh": zsh_completes, "fish": fish_completes}[shell]
+    assert (job if expected == "JOB" else expected) in complete(script, ids, typed).split()
