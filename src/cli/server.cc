@@ -41,6 +41,7 @@ struct Options {
   std::vector<std::string> nodes;
   std::vector<std::string> host_directories;
   std::int64_t patience = 5;
+  std::string placement = "pack";
 };
 
 // Blocks until SIGINT or SIGTERM, which every thread has blocked since before it was made.
@@ -111,6 +112,8 @@ Result<int> serve(Options options) {
   for (const std::string& directory : options.host_directories) {
     options.server.engine.host_directories.emplace_back(directory);
   }
+  options.server.placement.policy =
+      options.placement == "spread" ? platform::PlacementPolicy::kSpread : platform::PlacementPolicy::kPack;
   options.server.engine.patience = std::chrono::seconds(options.patience);
   std::error_code error;
   options.server.tesser = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -154,6 +157,16 @@ void add_server(CLI::App& app, Action& action) {
   command->add_option("--node", options->nodes,
                       "local: a part of this machine that counts as a node, NAME=CPUS,MEMORY[,TYPE:COUNT]... (all of "
                       "the machine is one)");
+  command
+      ->add_option("--placement", options->placement,
+                   "Learners on few nodes that are full (pack), or on many that "
+                   "are empty (spread)")
+      ->check(CLI::IsMember({"pack", "spread"}))
+      ->capture_default_str();
+  command
+      ->add_option("--placement-seed", options->server.placement.seed,
+                   "Of the draws among places that are equally good: the same seed gives the same places")
+      ->capture_default_str();
   command->add_option("--slurm-conf", engine.slurm_configuration, "slurm: its configuration (the system's)");
   command->add_option("--partition", engine.partition, "slurm: where jobs go (the default partition)");
   command->add_flag("--slurm-places", engine.system_places, "slurm: Slurm chooses the nodes");

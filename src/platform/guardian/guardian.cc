@@ -163,11 +163,12 @@ class Guardian {
     if (cause == EndCause::kHalt || cause == EndCause::kDelete) {
       return move_to(JobState::kHalted, {"", end->reason});
     }
+    // A job whose commands are done does not yield: it has no learners any more, and its places are free soon.
     const bool is_done = now.last && now.last->end && now.last->end->cause == EndCause::kDone;
     if (is_done && now.has_stored) {
       return move_to(JobState::kCompleted, {});
     }
-    if (wanted != Wanted::kRun) {
+    if (is_owners(wanted)) {
       return move_to(JobState::kHalted, {"", wish_text(wanted)});
     }
     if (is_done) {
@@ -179,6 +180,9 @@ class Guardian {
           {end->code, manifest_.restarts == 0 ? end->reason
                                               : fmt::format("{} (after {} restarts, as many as the manifest allows)",
                                                             end->reason, manifest_.restarts)});
+    }
+    if (wanted == Wanted::kYield || cause == EndCause::kYield) {
+      return move_to(JobState::kQueued, {codes::kPreempted, wish_text(Wanted::kYield)});
     }
     if (cause == EndCause::kRequeue) {
       return move_to(JobState::kQueued, {end->code, end->reason});
@@ -300,7 +304,7 @@ class Guardian {
         note(record(RecordKind::kStored, attempt_));
         return;
       }
-      if (link_->wanted() != Wanted::kRun) {
+      if (is_owners(link_->wanted())) {
         return;  // what is wanted comes before another try
       }
       const Error& error = outcome->error();
@@ -345,8 +349,9 @@ class Guardian {
         return end(attempt.number, found->cause, found->reason);
       }
       if (const Wanted wanted = link_->wanted(); wanted != Wanted::kRun) {
-        return end(attempt.number, wanted == Wanted::kHalt ? EndCause::kHalt : EndCause::kDelete,
-                   {"", wish_text(wanted)});
+        return wanted == Wanted::kYield  ? end(attempt.number, EndCause::kYield, {codes::kPreempted, wish_text(wanted)})
+               : wanted == Wanted::kHalt ? end(attempt.number, EndCause::kHalt, {"", wish_text(wanted)})
+                                         : end(attempt.number, EndCause::kDelete, {"", wish_text(wanted)});
       }
       if (has_gone) {
         if (const auto left = time_left(); left && *left <= milliseconds(0)) {
@@ -475,7 +480,8 @@ class Guardian {
   // Tells learners to end and gives them the time for it that the cause allows.
   void let_end(const JournalSummary::Attempt& attempt) {
     const EndCause cause = attempt.end->cause;
-    const bool is_gentle = cause == EndCause::kHalt || (cause == EndCause::kFail && attempt.has_gone);
+    const bool is_gentle =
+        cause == EndCause::kHalt || cause == EndCause::kYield || (cause == EndCause::kFail && attempt.has_gone);
     milliseconds time = is_gentle ? milliseconds(manifest_.grace) + kAfterGrace : kOthersEnd;
     if (cause == EndCause::kDone || cause == EndCause::kDelete || !attempt.has_gone) {
       return;
@@ -568,8 +574,11 @@ class Guardian {
     return {};
   }
 
+  static bool is_owners(Wanted wanted) { return wanted == Wanted::kHalt || wanted == Wanted::kDelete; }
   static std::string wish_text(Wanted wanted) {
-    return wanted == Wanted::kDelete ? "deleted by its owner" : "halted by its owner";
+    return wanted == Wanted::kDelete  ? "deleted by its owner"
+           : wanted == Wanted::kYield ? "its places are needed"
+                                      : "halted by its owner";
   }
 
   bool is_shared() const { return options_.engine.kind != "local"; }

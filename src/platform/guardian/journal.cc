@@ -29,10 +29,11 @@ constexpr std::array<std::pair<RecordKind, std::string_view>, 10> kKinds{{{Recor
                                                                           {RecordKind::kEnd, "end"},
                                                                           {RecordKind::kRemoved, "removed"},
                                                                           {RecordKind::kStored, "stored"}}};
-constexpr std::array<std::pair<EndCause, std::string_view>, 7> kCauses{{{EndCause::kDone, "done"},
+constexpr std::array<std::pair<EndCause, std::string_view>, 8> kCauses{{{EndCause::kDone, "done"},
                                                                         {EndCause::kRestart, "restart"},
                                                                         {EndCause::kRollback, "rollback"},
                                                                         {EndCause::kRequeue, "requeue"},
+                                                                        {EndCause::kYield, "yield"},
                                                                         {EndCause::kHalt, "halt"},
                                                                         {EndCause::kDelete, "delete"},
                                                                         {EndCause::kFail, "fail"}}};

@@ -30,7 +30,7 @@ enum class RecordKind : std::uint8_t {
   kStored,
 };
 
-enum class EndCause : std::uint8_t { kDone, kRestart, kRollback, kRequeue, kHalt, kDelete, kFail };
+enum class EndCause : std::uint8_t { kDone, kRestart, kRollback, kRequeue, kYield, kHalt, kDelete, kFail };
 
 // Only members of its kind mean something.
 struct JournalRecord {

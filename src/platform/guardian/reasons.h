@@ -21,6 +21,7 @@ inline constexpr const char* kDeployment = "U_DEPLOYMENT";  // the system will n
 inline constexpr const char* kStart = "S_START";            // did not come to PROCESSING within `start_limit`
 inline constexpr const char* kLearner = "S_LEARNER";        // the process of a learner ended or failed by itself
 inline constexpr const char* kNode = "S_NODE";              // a node is gone
+inline constexpr const char* kPreempted = "S_PREEMPTED";    // others need its places
 inline constexpr const char* kEngine = "S_ENGINE";          // Slurm, Kubernetes or this machine refuses
 inline constexpr const char* kVolume = "S_VOLUME";          // the job's volume cannot be written or is damaged
 }  // namespace codes

@@ -94,7 +94,7 @@ Result<void> ServerLink::take_lease() {
         value.epoch = reader.integer("epoch", 1);
         const auto wanted = wanted_named(reader.string("wanted"));
         if (!wanted) {
-          reader.fail("'wanted' is none of run, halt, delete");
+          reader.fail("'wanted' is none of run, halt, delete, yield");
         }
         value.wanted = wanted.value_or(Wanted::kRun);
         value.nodes = reader.strings("placement");

@@ -46,7 +46,7 @@ class ServerLink {
   ~ServerLink();
 
   const Lease& lease() const { return lease_; }
-  // What the owner wants as of the last renewal.
+  // What is wanted as of the last renewal.
   Wanted wanted() const;
 
   // Returns when this guardian may change something in the engine: its lease is within its time, or nobody listens at

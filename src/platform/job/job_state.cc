@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::array<std::string_view, 10> kStates = {"QUEUED",  "PENDING",   "DEPLOYING", "DOWNLOADING", "PROCESSING",
                                                       "STORING", "COMPLETED", "FAILED",    "HALTED",      "RESUMED"};
-constexpr std::array<std::string_view, 3> kWanted = {"run", "halt", "delete"};
+constexpr std::array<std::string_view, 4> kWanted = {"run", "halt", "delete", "yield"};
 
 template <typename Value, std::size_t count>
 std::optional<Value> named(const std::array<std::string_view, count>& names, std::string_view name) {
@@ -46,7 +46,7 @@ bool may_follow(JobState from, JobState to) {
     case JobState::kDeploying:
       return to == JobState::kDownloading || to == JobState::kQueued;
     case JobState::kDownloading:
-      return to == JobState::kProcessing || to == JobState::kDeploying;
+      return to == JobState::kProcessing || to == JobState::kDeploying || to == JobState::kQueued;
     case JobState::kProcessing:
       return to == JobState::kStoring || to == JobState::kDeploying || to == JobState::kQueued;
     case JobState::kStoring:

@@ -22,13 +22,14 @@ enum class JobState : std::uint8_t {
   kResumed,      // waits for places again
 };
 
-// What the owner of a job wants of it, as opposed to what it is.
-enum class Wanted : std::uint8_t { kRun, kHalt, kDelete };
+// What is wanted of a job, as opposed to what it is: by its owner, or kYield, which only the server wants and only its
+// guardian is told: give the places back and wait for others.
+enum class Wanted : std::uint8_t { kRun, kHalt, kDelete, kYield };
 
 // "QUEUED", as it is stored, shown and sent.
 std::string_view name_of(JobState state);
 std::optional<JobState> job_state_named(std::string_view name);
-// "run", "halt", "delete".
+// "run", "halt", "delete", "yield".
 std::string_view name_of(Wanted wanted);
 std::optional<Wanted> wanted_named(std::string_view name);
 

@@ -57,7 +57,11 @@ Amounts ResourceKinds::offered(const Resources& resources) const {
 }
 
 Amounts ResourceKinds::bounded(const Resources& resources) const {
-  Amounts amounts = asked(resources);
+  Resources known = resources;
+  std::erase_if(known.accelerators, [&](const auto& each) {
+    return !std::binary_search(accelerators_.begin(), accelerators_.end(), each.first);
+  });
+  Amounts amounts = asked(known);
   for (std::int64_t& amount : amounts) {
     amount = amount == 0 ? kUnbounded : amount;
   }

@@ -33,7 +33,7 @@ class ResourceKinds {
   Amounts asked(const Resources& resources) const;
   // What a node has: memory 0, not counted, is more than anybody asks for.
   Amounts offered(const Resources& resources) const;
-  // What a team may have: a kind that stands for 0 there is not bounded.
+  // What a team may have: a kind that stands for 0 there is not bounded; types that no node has are left out.
   Amounts bounded(const Resources& resources) const;
 
  private:

@@ -57,7 +57,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(const std::vector<Node>& no
   return std::make_unique<GangScheduler>(std::move(state), settings);
 }
 
-Result<std::vector<Decision>> schedule(const SchedulerSnapshot& snapshot, const SchedulerSettings& settings) {
+Result<std::vector<Decision>> schedule(const SchedulerSnapshot& snapshot, const SchedulerSettings& settings,
+                                       bool explain) {
   TESSER_ASSIGN_OR_RETURN(const auto scheduler, Scheduler::create(snapshot.nodes, snapshot.teams, settings));
   for (const RunningJob& job : snapshot.running) {
     scheduler->adopt(job);
@@ -65,7 +66,7 @@ Result<std::vector<Decision>> schedule(const SchedulerSnapshot& snapshot, const 
   for (const JobRequest& job : snapshot.waiting) {
     scheduler->submit(job);
   }
-  return scheduler->decide(snapshot.now);
+  return scheduler->decide(snapshot.now, explain);
 }
 
 }  // namespace tesser::platform

@@ -2,7 +2,8 @@
 // preemption, priorities, and backfill that never delays the job it passes.
 //
 // The rules, in the order in which they are applied in each round:
-//  1. Learners on nodes that are being drained go: their job halts with a checkpoint and waits again.
+//  1. Learners on nodes that are being drained go: their job halts with a checkpoint and waits again. Where a team's
+//     owned jobs hold more than its quota, because that has become smaller, those that started last are lent from now.
 //  2. Jobs are taken by priority, which grows with the time they wait, then by the time of submission. A job is owned
 //     when it stays inside its team's quota together with the team's other owned jobs; while one of a team's jobs
 //     waits for quota, those behind it are not owned.
@@ -14,6 +15,8 @@
 //     reservation when no owned job has one.
 //  6. Borrowed jobs become owned while their team's quota has room for them.
 //
+// Reasons are for the job's owner: they name jobs of the same team, and of other teams no more than the team.
+//
 // Values in, values out: nothing here knows a clock, a store or an engine. One thread per object. Repeatable for a
 // seed.
 #pragma once
@@ -22,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/result.h"
@@ -56,6 +60,8 @@ struct RunningJob {
   // Is on its way out (preempted, or halted by its owner): what it holds counts as free for those placed now, who wait
   // for its end.
   bool is_leaving = false;
+  // Its commands have ended and its results are being stored: it keeps its places to its end, which is near.
+  bool is_ending = false;
 };
 
 struct SchedulerSettings {
@@ -65,7 +71,7 @@ struct SchedulerSettings {
   bool backfill = true;
   // A job that waits so long comes before one of one more priority; 0: priorities alone decide.
   Seconds aging = 600;
-  // So many waiting jobs are looked at in a round; the others wait behind them.
+  // So many waiting jobs of each team are looked at in a round; the others wait behind them.
   std::size_t depth = 1000;
 };
 
@@ -73,6 +79,7 @@ enum class DecisionKind : std::uint8_t {
   kStart,    // `nodes`: of each rank
   kPreempt,  // halt with a checkpoint, queue again
   kOwn,      // runs on, no longer borrowed
+  kLend,     // runs on, borrowed from now on
   kWait,
 };
 
@@ -88,6 +95,11 @@ struct Decision {
   // kWait, of the job with the reservation: it starts then at the latest, if others run no longer than they may.
   std::optional<Seconds> starts_by;
 };
+
+// Jobs that wait, in the order in which they are looked at: earlier is smaller. What grows with waiting grows for all
+// alike, so the order of two jobs never changes.
+using QueueOrder = std::tuple<double, Seconds, std::string>;
+QueueOrder queue_order(const JobRequest& job, Seconds aging);
 
 // Keeps a cluster's state from round to round, for simulations; what it decides it has carried out on its own state
 // when decide() returns (jobs started and preempted, the latter waiting again).
@@ -120,6 +132,7 @@ struct SchedulerSnapshot {
   std::vector<RunningJob> running;
   std::vector<JobRequest> waiting;  // in any order
 };
-Result<std::vector<Decision>> schedule(const SchedulerSnapshot& snapshot, const SchedulerSettings& settings);
+Result<std::vector<Decision>> schedule(const SchedulerSnapshot& snapshot, const SchedulerSettings& settings,
+                                       bool explain = true);
 
 }  // namespace tesser::platform

@@ -13,9 +13,23 @@ bool ScheduledTeam::fits_beside(const Amounts& held, const ScheduledJob& job) co
   return true;
 }
 
+bool ScheduledTeam::is_over_quota() const {
+  for (std::size_t kind = 0; kind < kMostKinds; ++kind) {
+    if (owned[kind] > quota[kind]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+QueueOrder queue_order(const JobRequest& job, Seconds aging) {
+  const double priority = job.priority - (aging > 0 ? job.submitted / aging : 0.0);
+  return {-priority, job.submitted, job.id};
+}
+
 void SchedulerState::add_team(const TeamQuota& quota) {
   team_numbers_.emplace(quota.team, teams_.size());
-  teams_.push_back({quota.team, kinds_.bounded(quota.quota), {}});
+  teams_.push_back({quota.team, kinds_.bounded(quota.quota), {}, 0});
   has_quotas_ = true;
 }
 
@@ -23,7 +37,7 @@ void SchedulerState::adopt(const RunningJob& running) {
   if (running.is_leaving) {
     return;
   }
-  RunningGang entry{job_of(running.job), running.started, {}, running.is_borrowed};
+  RunningGang entry{job_of(running.job), running.started, {}, running.is_borrowed, running.is_ending};
   for (const std::string& name : running.nodes) {
     entry.nodes.push_back(cluster_.node_named(name));
   }
@@ -48,18 +62,18 @@ void SchedulerState::start(RunningGang running) {
   const auto [entry, is_new] = running_.emplace(id, std::move(running));
   TESSER_CHECK(is_new, "job " + id + " runs twice");
   ends_.emplace(std::pair(entry->second.end(), id), &entry->second);
-  if (entry->second.is_borrowed) {
+  if (entry->second.is_borrowed && !entry->second.is_ending) {
     borrowed_.insert(borrowed_key(entry->second));
   }
 }
 
 void SchedulerState::enqueue(ScheduledJob job) {
   const JobRequest& request = job.request;
-  const double priority = request.priority - (aging_ > 0 ? request.submitted / aging_ : 0.0);
-  const Order order{-priority, request.submitted, request.id};
+  const Order order = queue_order(request, aging_);
   const bool is_new = orders_.emplace(request.id, order).second && running_.count(request.id) == 0;
   TESSER_CHECK(is_new, "job " + request.id + " twice");
   waiting_gangs_[job.gang.each].insert(job.gang.learners);
+  ++teams_[job.team].waiting;
   waiting_.emplace(order, std::move(job));
 }
 
@@ -71,6 +85,7 @@ void SchedulerState::dequeue(const std::string& id) {
   if (gangs->second.empty()) {
     waiting_gangs_.erase(gangs);
   }
+  --teams_[job->second.team].waiting;
   waiting_.erase(job);
   orders_.erase(order);
 }
@@ -100,6 +115,15 @@ void SchedulerState::own(const std::string& id) {
   teams_[running.job.team].owned += running.job.total;
 }
 
+void SchedulerState::lend(const std::string& id) {
+  RunningGang& running = running_.at(id);
+  teams_[running.job.team].owned -= running.job.total;
+  running.is_borrowed = true;
+  if (!running.is_ending) {
+    borrowed_.insert(borrowed_key(running));
+  }
+}
+
 void SchedulerState::give_places(const RunningGang& running) {
   for (const int node : running.nodes) {
     if (node >= 0) {
@@ -123,7 +147,7 @@ ScheduledJob SchedulerState::job_of(const JobRequest& request) {
   job.total = job.gang.each * request.learners;
   const auto [team, is_new] = team_numbers_.emplace(request.team, teams_.size());
   if (is_new) {  // without a quota: nothing of its own where others have one
-    ScheduledTeam unknown{request.team, {}, {}};
+    ScheduledTeam unknown{request.team, {}, {}, 0};
     if (!has_quotas_) {
       unknown.quota = kinds_.bounded({0, 0, {}});
     }

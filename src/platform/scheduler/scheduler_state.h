@@ -32,11 +32,13 @@ struct ScheduledJob {
 struct ScheduledTeam {
   std::string name;
   Amounts quota{};
-  Amounts owned{};  // what its owned jobs hold
+  Amounts owned{};          // what its owned jobs hold
+  std::size_t waiting = 0;  // jobs
 
   // Whether a job stays inside the quota together with what is owned, or alone.
   bool has_quota_for(const ScheduledJob& job) const { return fits_beside(owned, job); }
   bool could_own(const ScheduledJob& job) const { return fits_beside({}, job); }
+  bool is_over_quota() const;
 
  private:
   bool fits_beside(const Amounts& held, const ScheduledJob& job) const;
@@ -47,15 +49,15 @@ struct RunningGang {
   Seconds started = 0;
   std::vector<int> nodes;  // of each rank; -1: not there any more
   bool is_borrowed = false;
+  bool is_ending = false;
 
   Seconds end() const { return job.request.longest > 0 ? started + job.request.longest : kNever; }
 };
 
 class SchedulerState {
  public:
-  // Earlier is smaller. What grows with waiting grows for all alike, so the order of two jobs never changes.
-  using Order = std::tuple<double, Seconds, std::string>;
-  // Borrowed jobs in the order in which they are preempted: priority, latest start, id.
+  using Order = QueueOrder;
+  // Borrowed jobs that may be preempted, in the order in which they are preempted: priority, latest start, id.
   using Borrowed = std::set<std::tuple<int, Seconds, std::string>>;
 
   SchedulerState(Cluster cluster, ResourceKinds kinds, Seconds aging)
@@ -73,15 +75,16 @@ class SchedulerState {
   // Its places and quota are given back; it stays among the running ones until queue_again().
   void preempt(const std::string& id);
   void queue_again(const std::string& id);
-  // A borrowed job becomes owned.
+  // A borrowed job becomes owned, and the other way round.
   void own(const std::string& id);
+  void lend(const std::string& id);
   // Places alone, to see what would fit without a job: given back, and taken again.
   void give_places(const RunningGang& running);
   void take_places(const RunningGang& running);
 
   Cluster& cluster() { return cluster_; }
   const Cluster& cluster() const { return cluster_; }
-  std::size_t teams() const { return teams_.size(); }
+  const std::vector<ScheduledTeam>& teams() const { return teams_; }
   const ScheduledTeam& team_of(const ScheduledJob& job) const { return teams_[job.team]; }
   std::size_t sizes() const { return sizes_.size(); }
   const std::map<Order, ScheduledJob>& waiting() const { return waiting_; }

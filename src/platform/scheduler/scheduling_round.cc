@@ -26,6 +26,7 @@ std::string time_text(Seconds seconds) {
 
 std::vector<Decision> SchedulingRound::decide(bool explain) {
   empty_draining_nodes();
+  lend_beyond_quota();
   if (explain || !state_.borrowed().empty() || !nothing_fits()) {
     look_at_owned(explain);
     look_at_borrowers(explain);
@@ -46,7 +47,7 @@ void SchedulingRound::empty_draining_nodes() {
   std::vector<std::pair<std::string, int>> leaving;
   for (const auto& [end, running] : state_.ends()) {
     for (const int node : running->nodes) {
-      if (node >= 0 && cluster.is_draining(node)) {
+      if (node >= 0 && cluster.is_draining(node) && !running->is_ending) {
         leaving.emplace_back(running->job.request.id, node);
         break;
       }
@@ -54,6 +55,29 @@ void SchedulingRound::empty_draining_nodes() {
   }
   for (const auto& [id, node] : leaving) {
     preempt(id, "", fmt::format("{} is being emptied", cluster.name(node)));
+  }
+}
+
+void SchedulingRound::lend_beyond_quota() {
+  const auto& teams = state_.teams();
+  if (std::none_of(teams.begin(), teams.end(), [](const ScheduledTeam& team) { return team.is_over_quota(); })) {
+    return;
+  }
+  std::vector<std::tuple<Seconds, std::string>> latest_first;
+  for (const auto& [end, running] : state_.ends()) {
+    if (!running->is_borrowed && state_.team_of(running->job).is_over_quota()) {
+      latest_first.emplace_back(-running->started, running->job.request.id);
+    }
+  }
+  std::sort(latest_first.begin(), latest_first.end());
+  for (const auto& [started, id] : latest_first) {
+    if (state_.team_of(state_.running(id).job).is_over_quota()) {
+      state_.lend(id);
+      Decision decision;
+      decision.kind = DecisionKind::kLend;
+      decision.job = id;
+      decisions_.push_back(std::move(decision));
+    }
   }
 }
 
@@ -66,11 +90,19 @@ bool SchedulingRound::nothing_fits() const {
 }
 
 void SchedulingRound::look_at_owned(bool explain) {
-  std::size_t looked_at = 0;
+  std::vector<std::size_t> looked_at(state_.teams().size());
+  std::size_t left = 0;  // to look at
+  for (const ScheduledTeam& team : state_.teams()) {
+    left += std::min(team.waiting, settings_.depth);
+  }
   for (const auto& [order, job] : state_.waiting()) {
-    if (looked_at++ == settings_.depth) {
+    if (left == 0) {
       break;
     }
+    if (looked_at[job.team]++ >= settings_.depth) {
+      continue;
+    }
+    --left;
     const ScheduledTeam& team = state_.team_of(job);
     if (waits_for_quota_[job.team] || !team.has_quota_for(job)) {
       // One that no quota of its team can hold waits for none.
@@ -237,9 +269,8 @@ SchedulingRound::Places SchedulingRound::places_after_preemption(const Scheduled
   for (const RunningGang* victim : victims) {
     gone.push_back(victim->job.request.id);
     state_.take_places(*victim);  // preempt() gives them back
-    preempt(
-        gone.back(), job.request.id,
-        fmt::format("runs on capacity that team {} owns and needs for {}", state_.team_of(job).name, job.request.id));
+    preempt(gone.back(), job.request.id,
+            fmt::format("team {} needs the places that it had lent", state_.team_of(job).name));
   }
   return places_for(job);
 }
@@ -273,6 +304,7 @@ void SchedulingRound::reserve(const ScheduledJob& job) {
   });
   if (reservation_) {
     reserved_for_ = job.request.id;
+    reserved_team_ = job.team;
   }
 }
 
@@ -313,12 +345,17 @@ std::string SchedulingRound::why_no_room(const ScheduledJob& job) const {
   if (reserved_for_ != job.request.id) {
     return fits == job.gang.learners
                ? fmt::format("{}, and there is room; but it would keep {} waiting, which comes first", needs,
-                             reserved_for_)
-               : fmt::format("{}; {} comes first", now, reserved_for_);
+                             who_comes_first(job))
+               : fmt::format("{}; {} comes first", now, who_comes_first(job));
   }
   const Seconds time = reservation_->time();
   return std::isfinite(time) ? fmt::format("{}; starts in {} at the latest", now, time_text(time - now_))
                              : now + "; is next, and places are kept for it as they become free";
+}
+
+std::string SchedulingRound::who_comes_first(const ScheduledJob& job) const {
+  return reserved_team_ == job.team ? reserved_for_
+                                    : fmt::format("a job of team {}", state_.teams()[reserved_team_].name);
 }
 
 void SchedulingRound::forget_failures() {

@@ -18,7 +18,7 @@ namespace tesser::platform {
 class SchedulingRound {
  public:
   SchedulingRound(SchedulerState& state, const SchedulerSettings& settings, RandomNumbers& random, Seconds now)
-      : state_(state), settings_(settings), random_(random), now_(now), waits_for_quota_(state.teams()) {
+      : state_(state), settings_(settings), random_(random), now_(now), waits_for_quota_(state.teams().size()) {
     forget_failures();
   }
 
@@ -30,6 +30,7 @@ class SchedulingRound {
   enum Way : std::uint8_t { kFree, kConcerned, kPreempting };
 
   void empty_draining_nodes();
+  void lend_beyond_quota();
   bool nothing_fits() const;
   void look_at_owned(bool explain);
   void look_at_borrowers(bool explain);
@@ -47,6 +48,7 @@ class SchedulingRound {
   void give(const RunningGang& running);
   void take_back(const RunningGang& running);
   std::string why_no_room(const ScheduledJob& job) const;
+  std::string who_comes_first(const ScheduledJob& job) const;
 
   bool is_too_many(const ScheduledJob& job, Way way) const { return job.gang.learners >= too_many_[job.size][way]; }
   void found_no_room(const ScheduledJob& job, Way way) { too_many_[job.size][way] = job.gang.learners; }
@@ -63,6 +65,7 @@ class SchedulingRound {
   std::unordered_map<std::string, std::string> reasons_;  // of jobs that were looked at and wait on
   std::optional<Reservation> reservation_;
   std::string reserved_for_;
+  std::size_t reserved_team_ = 0;
   bool nobody_passes_ = false;         // a job waits, and there is no backfill
   std::vector<bool> waits_for_quota_;  // of each team: one of its jobs does
   // Of each size of learners the smallest gang that found no room: where the reservation did not concern it, where it

@@ -59,6 +59,9 @@ class Api {
   std::string describe(const JobRecord& job, const Caller& caller, bool looks_closer) const;
   // A reason without the names of jobs that the caller may not see.
   std::string shown_reason(std::string reason, const std::string& job, const Caller& caller) const;
+  // Who asks may change what is everybody's, and this server decides about it; else the answer.
+  tl::expected<void, Response> check_administration(const Call& call) const;
+  Response team_quota(const std::string& team) const;
   // Of the store.
   static Response error(const Error& error);
   // Headers that every answer has.
@@ -78,7 +81,10 @@ class Api {
   Response checkpoints(const Call& call);
   Response download(const Call& call, const std::filesystem::path& directory, const std::string& what);
   Response nodes(const Call& call);
+  Response drain(const Call& call);
   Response quota(const Call& call);
+  Response set_quota(const Call& call);
+  Response remove_quota(const Call& call);
   Response health(const Call& call);
   Response openapi(const Call& call);
   Response page(const Call& call);

@@ -33,7 +33,7 @@ control::HttpResponse Api::openapi(const Call&) {
 
 control::HttpResponse Api::figures(const Call& call) {
   const auto counts = store_.count_by_state(call.caller.seen_teams());
-  const auto live = store_.live_jobs();
+  const auto live = store_.placed_jobs();
   if (!counts || !live) {
     return error(!counts ? counts.error() : live.error());
   }

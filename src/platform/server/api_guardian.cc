@@ -41,11 +41,10 @@ control::HttpResponse Api::take_lease(const Call& call) {
   if (!job) {
     return error(job.error());
   }
-  bells_.ring(job->id);  // the one before hears that it is over
   return json_response(JsonMembers()
                            .add("epoch", job->epoch)
                            .add("job", job->id)
-                           .add("wanted", std::string(name_of(job->wanted)))
+                           .add("wanted", std::string(name_of(wanted_of_guardian(*job))))
                            .add_text("placement", json_list(job->placement))
                            .add("attempt", job->attempt)
                            .add("learners", job->learners)
@@ -62,7 +61,7 @@ control::HttpResponse Api::renew(const Call& call) {
   const auto known = wanted_named(reader.string("wanted"));
   const double wait = reader.number("wait");
   if (!known) {
-    reader.fail("'wanted' is one of run, halt, delete");
+    reader.fail("'wanted' is one of run, halt, delete, yield");
   } else if (!(wait >= 0 && wait <= kMostWaitSeconds)) {
     reader.fail("'wait' is 0 to 30 seconds");
   }
@@ -82,12 +81,13 @@ control::HttpResponse Api::renew(const Call& call) {
                    fmt::format("job {} has another guardian: epoch {} is over, it is {}", job->id, epoch, job->epoch));
     }
     dispatcher_.hear(call.id());
-    if (job->wanted == *known && Clock::now() < until && !bells_.is_over() && !place) {
+    const Wanted wanted = wanted_of_guardian(*job);
+    if (wanted == *known && Clock::now() < until && !bells_.is_over() && !place) {
       place = call.request.begin_to_wait();
     }
-    if (job->wanted != *known || Clock::now() >= until || bells_.is_over() || !place) {
+    if (wanted != *known || Clock::now() >= until || bells_.is_over() || !place) {
       return json_response(
-          JsonMembers().add("wanted", std::string(name_of(job->wanted))).add("learners", job->learners).object());
+          JsonMembers().add("wanted", std::string(name_of(wanted))).add("learners", job->learners).object());
     }
     bells_.wait(call.id(), rings, until);
   }
@@ -126,8 +126,6 @@ control::HttpResponse Api::report(const Call& call) {
   if (!job) {
     return error(job.error());
   }
-  bells_.ring(job->id);
-  dispatcher_.look();
   return json_response(JsonMembers().add("state", std::string(name_of(job->state))).object());
 }
 

@@ -1,15 +1,12 @@
 // What people do with jobs.
-#include <charconv>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/json_members.h"
 #include "base/json_reader.h"
-#include "platform/job/placement.h"
-#include "platform/job/resources_json.h"
 #include "platform/job/times.h"
+#include "platform/scheduler/room.h"
 #include "platform/server/api.h"
 #include "platform/server/job_json.h"
 #include "platform/server/submission.h"
@@ -54,7 +51,6 @@ control::HttpResponse Api::submit(const Call& call) {
   if (!made) {
     return error(made.error().status, made.error().code, made.error().message);
   }
-  dispatcher_.look();
   Response response = json_response(describe(made->job, call.caller, true), 201);
   response.headers.emplace_back("Location", "/v1/jobs/" + made->job.id);
   return response;
@@ -109,7 +105,7 @@ control::HttpResponse Api::want(const Call& call) {
   JsonReader reader(*body, "the body");
   const auto wanted = wanted_named(reader.string("wanted"));
   const std::int64_t learners = reader.has("learners") ? reader.integer("learners", 1) : job->learners;
-  if (!wanted || *wanted == Wanted::kDelete) {
+  if (wanted != Wanted::kHalt && wanted != Wanted::kRun) {
     reader.fail("'wanted' is \"halt\" or \"run\"");
   } else if (learners > kMostLearners) {
     reader.fail(fmt::format("'learners' is {} at most", kMostLearners));
@@ -119,11 +115,8 @@ control::HttpResponse Api::want(const Call& call) {
   }
   Result<JobRecord> changed = *job;
   if (*wanted == Wanted::kRun && job->state == JobState::kHalted) {
-    WaitingJob size;
-    size.learners = static_cast<int>(learners);
-    size.each = job->each;
     const auto nodes = dispatcher_.engine().nodes;
-    if (const std::string why = nodes.empty() ? "" : why_never(size, nodes); !why.empty()) {
+    if (const std::string why = nodes.empty() ? "" : why_never(learners, job->each, nodes); !why.empty()) {
       return error(422, "U_SIZE", fmt::format("job {} {}", job->id, why));
     }
     changed = store_.resume(job->id, static_cast<int>(learners), now_microseconds());
@@ -137,8 +130,6 @@ control::HttpResponse Api::want(const Call& call) {
   if (!changed) {
     return error(changed.error());
   }
-  bells_.ring(job->id);
-  dispatcher_.look();
   return json_response(describe(*changed, call.caller, true));
 }
 
@@ -151,8 +142,6 @@ control::HttpResponse Api::remove(const Call& call) {
   if (!changed) {
     return error(changed.error());
   }
-  bells_.ring(job->id);
-  dispatcher_.look();
   return json_response(describe(*changed, call.caller, true), 202);
 }
 
@@ -169,90 +158,6 @@ control::HttpResponse Api::history(const Call& call) {
     change.reason = shown_reason(std::move(change.reason), job->id, call.caller);
   }
   return json_response(JsonMembers().add_text("changes", json_list(*changes, change_json)).object());
-}
-
-control::HttpResponse Api::nodes(const Call& call) {
-  const auto live = store_.live_jobs();
-  if (!live) {
-    return error(live.error());
-  }
-  const EngineView view = dispatcher_.engine();
-  if (!view.has_answered && !view.error.empty()) {
-    return error(503, "S_ENGINE", view.error);
-  }
-  return json_response(JsonMembers()
-                           .add_text("nodes", json_list(view.nodes,
-                                                        [&](const Node& node) {
-                                                          Resources held;
-                                                          held.millicpus = 0;
-                                                          std::vector<std::string> jobs;
-                                                          for (const JobRecord& job : *live) {
-                                                            const auto count = std::count(
-                                                                job.placement.begin(), job.placement.end(), node.name);
-                                                            if (count == 0) {
-                                                              continue;
-                                                            }
-                                                            held.millicpus += job.each.millicpus * count;
-                                                            held.memory_bytes += job.each.memory_bytes * count;
-                                                            for (const auto& [type, each] : job.each.accelerators) {
-                                                              held.accelerators[type] += each * count;
-                                                            }
-                                                            // Names of jobs that are not theirs are nobody's business.
-                                                            if (call.caller.sees(job.team)) {
-                                                              jobs.push_back(job.id);
-                                                            }
-                                                          }
-                                                          return JsonMembers()
-                                                              .add("name", node.name)
-                                                              .add("is_ready", node.is_ready)
-                                                              .add("not_ready", node.not_ready)
-                                                              .add_text("capacity", resources_json(node.capacity))
-                                                              .add_text("held", resources_json(held))
-                                                              .add_text("jobs", json_list(jobs))
-                                                              .object();
-                                                        }))
-                           .object());
-}
-
-control::HttpResponse Api::quota(const Call& call) {
-  const auto live = store_.live_jobs();
-  if (!live) {
-    return error(live.error());
-  }
-  struct Team {
-    std::int64_t running = 0;
-    std::int64_t waiting = 0;
-    Resources held{0, 0, {}};
-  };
-  std::map<std::string, Team> teams;
-  for (const JobRecord& job : *live) {
-    if (!call.caller.sees(job.team)) {
-      continue;
-    }
-    Team& team = teams[job.team];
-    if (waits_for_places(job.state)) {
-      ++team.waiting;
-    } else if (holds_places(job.state)) {
-      ++team.running;
-      team.held.millicpus += job.each.millicpus * job.learners;
-      team.held.memory_bytes += job.each.memory_bytes * job.learners;
-      for (const auto& [type, count] : job.each.accelerators) {
-        team.held.accelerators[type] += count * job.learners;
-      }
-    }
-  }
-  std::vector<std::string> list;
-  for (const auto& [name, team] : teams) {
-    list.push_back(JsonMembers()
-                       .add("team", name)
-                       .add("running", team.running)
-                       .add("waiting", team.waiting)
-                       .add_text("held", resources_json(team.held))
-                       .add_text("quota", "null")
-                       .object());
-  }
-  return json_response(
-      JsonMembers().add_text("teams", json_list(list, [](const std::string& text) { return text; })).object());
 }
 
 }  // namespace tesser::platform

@@ -184,6 +184,7 @@ control::HttpResponse Api::remove_team(const Call& call) {
     return no_administrator();
   }
   const auto removed = store_.tenants().remove_team(call.id());
+  dispatcher_.cluster_has_changed();  // its quota is gone, too
   return removed ? json_response("{}") : error(removed.error());
 }
 

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "platform/engine/guardian_host.h"
-#include "platform/job/placement.h"
 #include "platform/job/times.h"
 
 namespace tesser::platform {
@@ -22,6 +21,15 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kBetweenLooks{250};
+constexpr SchedulerSettings kSchedulerSettings = [] {
+  SchedulerSettings settings;
+  settings.depth = 200;
+  return settings;
+}();
+// Reasons say times from now, so they are made anew; and whatever they cost, little of this thread's time goes there.
+constexpr milliseconds kReasonsAge{1000};
+constexpr int kBetweenReasons = 20;    // times what it took, after a change
+constexpr int kBetweenRenewals = 100;  // else
 constexpr milliseconds kShortestPause{2};
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{10'000};
@@ -38,22 +46,40 @@ Dispatcher::Dispatcher(DispatcherOptions options, Store& store, JobBells& bells,
       store_(store),
       bells_(bells),
       has_host_(engine->guardian_host() != nullptr),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  engine_ = std::make_unique<EngineWorker>(std::move(engine), [this] { look(); });
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      jobs_(kSchedulerSettings.aging) {
+  store_.watch([this](const JobChange& change) {
+    {
+      const std::lock_guard lock(mutex_);
+      news_.push_back(change);
+    }
+    bells_.ring(change.id);
+    wake();
+  });
+  engine_ = std::make_unique<EngineWorker>(std::move(engine), [this] {
+    nodes_have_changed_ = true;
+    wake();
+  });
   thread_ = std::thread([this] { run(); });
 }
 
 Dispatcher::~Dispatcher() {
   stops_ = true;
-  look();
+  wake();
   thread_.join();
   engine_.reset();
+  store_.watch({});
   ::close(wake_);
 }
 
-void Dispatcher::look() {
+void Dispatcher::wake() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof(one));
+}
+
+void Dispatcher::cluster_has_changed() {
+  cluster_has_changed_ = true;
+  wake();
 }
 
 void Dispatcher::hear(const std::string& job) {
@@ -105,13 +131,21 @@ void Dispatcher::run() {
   while (!stops_) {
     step();
     std::vector<pollfd> entries{{wake_, POLLIN, 0}};
+    std::vector<std::string> jobs;
     for (const auto& [job, watched] : watched_) {
       if (watched.process) {
         entries.push_back({watched.process->descriptor(), POLLIN, 0});
+        jobs.push_back(job);
       }
     }
-    guardian_count_ = static_cast<std::int64_t>(entries.size()) - 1;
-    ::poll(entries.data(), entries.size(), static_cast<int>(kBetweenLooks.count()));
+    guardian_count_ = static_cast<std::int64_t>(jobs.size());
+    const auto time = std::chrono::ceil<milliseconds>(time_to_sleep());
+    ::poll(entries.data(), entries.size(), static_cast<int>(time.count()));
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (entries[i + 1].revents != 0) {
+        ended_.insert(jobs[i]);
+      }
+    }
     std::uint64_t rings = 0;
     [[maybe_unused]] const auto taken = ::read(wake_, &rings, sizeof(rings));
     if (!stops_ && rings > 1) {
@@ -120,38 +154,92 @@ void Dispatcher::run() {
   }
 }
 
-void Dispatcher::step() {
-  std::vector<std::function<void()>> done;
-  {
-    const std::lock_guard lock(mutex_);
-    done.swap(done_);
-  }
-  for (const auto& each : done) {
-    each();
-  }
-  for (int round = 0; round < 2; ++round) {
-    const auto live = store_.live_jobs();
-    if (!live) {
-      if (store_error_ != live.error().message) {
-        store_error_ = live.error().message;
-        options_.log(store_error_);
-      }
-      return;
-    }
-    store_error_.clear();
-    std::map<std::string, const JobRecord*> by_id;
-    for (const JobRecord& job : *live) {
-      by_id.emplace(job.id, &job);
-      see_to(job);
-    }
-    forget_ended(by_id);
-    if (!place(*live)) {
-      return;
-    }
+Dispatcher::Clock::duration Dispatcher::time_to_sleep() const {
+  auto until = next_look_at_all_;
+  until = std::min(until, wants_explaining_ ? next_explanation_ : renew_explanation_);
+  return std::clamp<Clock::duration>(until - Clock::now(), kShortestPause, kBetweenLooks);
+}
+
+void Dispatcher::log_store_error(const Error& error) {
+  if (store_error_ != error.message) {
+    store_error_ = error.message;
+    options_.log(store_error_);
   }
 }
 
-void Dispatcher::see_to(const JobRecord& job) {
+bool Dispatcher::load() {
+  auto live = store_.live_jobs();
+  if (!live) {
+    log_store_error(live.error());
+    return false;
+  }
+  for (JobRecord& job : *live) {
+    jobs_.hear({job.id, std::move(job)});
+  }
+  is_loaded_ = true;
+  return true;
+}
+
+// Jobs about which something is another.
+std::set<std::string> Dispatcher::take_news() {
+  std::vector<std::pair<std::string, std::function<void()>>> done;
+  std::vector<JobChange> news;
+  {
+    const std::lock_guard lock(mutex_);
+    done.swap(done_);
+    news.swap(news_);
+  }
+  std::set<std::string> jobs = std::exchange(ended_, {});
+  for (const JobChange& change : news) {
+    wants_placing_ = jobs_.hear(change) || wants_placing_;
+    jobs.insert(change.id);
+  }
+  for (const auto& [job, then] : done) {
+    then();
+    jobs.insert(job);
+  }
+  return jobs;
+}
+
+void Dispatcher::step() {
+  if (!is_loaded_ && !load()) {
+    next_look_at_all_ = Clock::now() + kBetweenLooks;
+    return;
+  }
+  std::set<std::string> jobs = take_news();
+  if (const auto now = Clock::now(); now >= next_look_at_all_) {
+    next_look_at_all_ = now + kBetweenLooks;
+    for (const auto& [id, job] : jobs_.active()) {
+      jobs.insert(id);
+    }
+    for (const auto& [id, watched] : watched_) {
+      jobs.insert(id);
+    }
+  }
+  for (const std::string& id : jobs) {
+    see_to(id);
+  }
+  place();
+}
+
+void Dispatcher::see_to(const std::string& id) {
+  const JobRecord* job = jobs_.find(id);
+  if (job != nullptr) {
+    see_to_job(*job);
+  }
+  const auto watched = watched_.find(id);
+  if (watched != watched_.end() && may_forget(id, watched->second, job)) {
+    watched_.erase(watched);
+    wants_placing_ = true;  // it may wait for places, and could not have any before
+    const std::lock_guard lock(mutex_);
+    heard_.erase(id);
+  }
+}
+
+void Dispatcher::see_to_job(const JobRecord& job) {
+  if (waits_for_places(job.state) && job.wanted == Wanted::kRun) {
+    return;
+  }
   Watched& watched = watched_[job.id];
   if (watched.engine_is_at_work) {
     return;
@@ -323,7 +411,6 @@ void Dispatcher::remove(const JobRecord& job, Watched& watched) {
         return;
       }
       watched_.erase(job.id);
-      bells_.ring(job.id);
     };
   });
 }
@@ -334,26 +421,13 @@ void Dispatcher::ask_engine(const std::string& job, std::function<std::function<
     auto then = act(engine);
     {
       const std::lock_guard lock(mutex_);
-      done_.push_back([this, job, then = std::move(then)] {
+      done_.emplace_back(job, [this, job, then = std::move(then)] {
         watched_[job].engine_is_at_work = false;
         then();
       });
     }
-    look();
+    wake();
   });
-}
-
-void Dispatcher::forget_ended(const std::map<std::string, const JobRecord*>& live) {
-  for (auto entry = watched_.begin(); entry != watched_.end();) {
-    const auto found = live.find(entry->first);
-    if (may_forget(entry->first, entry->second, found == live.end() ? nullptr : found->second)) {
-      const std::lock_guard lock(mutex_);
-      heard_.erase(entry->first);
-      entry = watched_.erase(entry);
-    } else {
-      ++entry;
-    }
-  }
 }
 
 bool Dispatcher::may_forget(const std::string& id, Watched& watched, const JobRecord* live) {
@@ -383,65 +457,78 @@ bool Dispatcher::may_forget(const std::string& id, Watched& watched, const JobRe
   return live == nullptr || live->wanted != Wanted::kDelete;
 }
 
-bool Dispatcher::place(const std::vector<JobRecord>& live) {
-  const EngineView view = engine_->view();
-  ClusterSnapshot snapshot;
-  snapshot.nodes = view.nodes;
-  std::map<std::string, WaitingPlaceInQueue> waiting;
-  bool has_placed = false;
-  for (const JobRecord& job : live) {
-    if (holds_places(job.state)) {
-      snapshot.held.push_back({job.id, job.team, job.priority, job.placement, job.each});
-    } else if (waits_for_places(job.state) && job.wanted == Wanted::kRun) {
-      snapshot.waiting.push_back({job.id, job.team, job.priority,
-                                  job.state == JobState::kResumed ? job.queued : job.submitted, job.learners,
-                                  job.each});
+bool Dispatcher::reload_cluster() {
+  auto quotas = store_.quotas();
+  auto draining = store_.draining_nodes();
+  if (!quotas || !draining) {
+    log_store_error(!quotas ? quotas.error() : draining.error());
+    return false;
+  }
+  quotas_ = std::move(*quotas);
+  draining_ = std::move(*draining);
+  return true;
+}
+
+void Dispatcher::place() {
+  if (cluster_has_changed_.exchange(false)) {
+    wants_placing_ = true;
+    if (!reload_cluster()) {
+      cluster_has_changed_ = true;  // again at the next look
+      return;
     }
   }
-  std::vector<PlacementDecision> decisions;
-  if (!view.has_answered || !view.error.empty()) {
-    for (const WaitingJob& job : snapshot.waiting) {
-      decisions.push_back({job.id,
-                           {},
-                           view.error.empty() ? "waits for the engine's first answer" : view.error,
-                           static_cast<int>(decisions.size()) + 1});
-    }
-  } else if (options_.system_places) {
-    for (const WaitingJob& job : snapshot.waiting) {
-      decisions.push_back({job.id, Placement(static_cast<std::size_t>(job.learners)), "", 0});
-    }
-  } else {
-    decisions = place_first_come_first_served(snapshot);
+  wants_placing_ = nodes_have_changed_.exchange(false) || wants_placing_;
+  const auto begin = Clock::now();
+  const bool explains = begin >= next_explanation_;
+  if (!wants_placing_ && !(explains && wants_explaining_) && begin < renew_explanation_) {
+    return;
   }
-  for (const PlacementDecision& decision : decisions) {
-    // A guardian that has just given its places back may still be at its end.
-    const auto found = watched_.find(decision.job);
-    const bool is_ending = found != watched_.end() && (found->second.process || found->second.engine_is_at_work);
-    if (decision.nodes.empty() || is_ending) {
-      waiting[decision.job] = {is_ending ? "waits for its guardian to end" : decision.reason,
-                               std::max(decision.place_in_queue, 1)};
-      continue;
+  PlacingQuestion question;
+  question.time = now_microseconds();
+  question.engine = engine_->view();
+  question.system_places = options_.system_places;
+  question.draining = draining_;
+  question.quotas = quotas_;
+  question.explains = explains;
+  for (const auto& [id, watched] : watched_) {
+    if (watched.process || watched.engine_is_at_work) {
+      question.ending.insert(id);
     }
-    const auto placed = store_.place(decision.job, decision.nodes, now_microseconds());
-    if (!placed) {
-      waiting[decision.job] = {placed.error().message, 1};
-      continue;
-    }
-    has_placed = true;
-    bells_.ring(decision.job);
   }
+  SchedulerSettings settings = kSchedulerSettings;
+  settings.placement = options_.placement;
+  Placing placing = find_places(jobs_, question, settings);
+  if (placing.trouble != placing_trouble_) {
+    placing_trouble_ = placing.trouble;
+    options_.log(placing.trouble.empty() ? "jobs are placed again" : "no job is placed: " + placing.trouble);
+  }
+  wants_placing_ = false;
+  if (!placing.steps.empty()) {
+    if (const auto left = store_.carry_out(placing.steps, question.time); !left) {
+      log_store_error(left.error());
+      wants_placing_ = true;
+    } else {
+      store_error_.clear();
+    }
+  }
+  wants_explaining_ = !explains;
+  if (!explains) {
+    return;
+  }
+  const auto end = Clock::now();
+  next_explanation_ = end + kBetweenReasons * (end - begin);
+  renew_explanation_ = placing.waiting.empty()
+                           ? Clock::time_point::max()
+                           : end + std::max<Clock::duration>(kReasonsAge, kBetweenRenewals * (end - begin));
   const std::lock_guard lock(mutex_);
-  waiting_ = std::move(waiting);
-  return has_placed;
+  waiting_ = std::move(placing.waiting);
 }
 
 void Dispatcher::change(const JobRecord& job, JobState state, const std::string& code, const std::string& reason) {
   const auto changed = store_.change(job.id, {state, code, reason, 0, 0, now_microseconds()});
   if (!changed) {
     options_.log(fmt::format("job {}: {}", job.id, changed.error().message));
-    return;
   }
-  bells_.ring(job.id);
 }
 
 }  // namespace tesser::platform

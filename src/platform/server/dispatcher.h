@@ -1,6 +1,7 @@
-// Takes every job from where it stands to where it is wanted: gives places, starts guardians and looks after them,
-// halts and deletes jobs that have none. It remembers nothing that the store and the process table do not know, so that
-// a server that starts anew goes on where the last one ended. Internal to this folder.
+// Takes every job from where it stands to where it is wanted: gives and takes places, starts guardians and looks after
+// them, halts and deletes jobs that have none. It remembers nothing that the store and the process table do not know,
+// so that a server that starts anew goes on where the last one ended. It hears every change of the store and looks at
+// what has changed alone; at everything that has a guardian, a few times a second. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -11,8 +12,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -20,6 +24,8 @@
 #include "platform/server/engine_worker.h"
 #include "platform/server/guardian_process.h"
 #include "platform/server/job_bells.h"
+#include "platform/server/live_jobs.h"
+#include "platform/server/placing.h"
 #include "platform/store/store.h"
 
 namespace tesser::platform {
@@ -28,16 +34,11 @@ struct DispatcherOptions {
   std::filesystem::path data;  // jobs/ and trash/ are here
   std::string url;             // of the server, for guardians
   std::filesystem::path engine_settings;
-  bool system_places = false;    // the engine's system chooses the nodes
+  bool system_places = false;  // the engine's system chooses the nodes
+  PlacementSettings placement;
   std::filesystem::path tesser;  // the program
   std::chrono::milliseconds lease_time{5000};
   std::function<void(const std::string&)> log;
-};
-
-// Why a job waits, and where in the queue.
-struct WaitingPlaceInQueue {
-  std::string reason;
-  int place = 0;
 };
 
 // Any thread, but for what is private.
@@ -46,12 +47,14 @@ class Dispatcher {
   Dispatcher(DispatcherOptions options, Store& store, JobBells& bells, std::unique_ptr<Engine> engine);
   ~Dispatcher();  // guardians live on
 
-  // Something about a job may be another.
-  void look();
+  // Quotas, or the nodes that are being emptied, are others.
+  void cluster_has_changed();
   // The job's guardian has been heard.
   void hear(const std::string& job);
 
   EngineView engine() const { return engine_->view(); }
+  bool system_places() const { return options_.system_places; }
+  // As of a moment ago.
   std::optional<WaitingPlaceInQueue> waiting(const std::string& job) const;
   std::vector<std::string> queue() const;  // all that wait, by their place
   std::int64_t guardians() const { return guardian_count_; }
@@ -72,8 +75,12 @@ class Dispatcher {
   };
 
   void run();
+  void wake();
+  bool load();
   void step();
-  void see_to(const JobRecord& job);
+  std::set<std::string> take_news();
+  void see_to(const std::string& id);
+  void see_to_job(const JobRecord& job);
   void see_to_guardian(const JobRecord& job, Watched& watched);
   void see_to_hosted_guardian(const JobRecord& job, Watched& watched);
   void start_guardian(const JobRecord& job, Watched& watched);
@@ -81,8 +88,10 @@ class Dispatcher {
   void give_up(const JobRecord& job, Watched& watched);
   void remove(const JobRecord& job, Watched& watched);
   bool may_forget(const std::string& id, Watched& watched, const JobRecord* live);
-  void forget_ended(const std::map<std::string, const JobRecord*>& live);
-  bool place(const std::vector<JobRecord>& live);
+  void place();
+  bool reload_cluster();
+  Clock::duration time_to_sleep() const;
+  void log_store_error(const Error& error);
   void change(const JobRecord& job, JobState state, const std::string& code, const std::string& reason);
   // On the engine's thread; what it returns is run on this object's.
   void ask_engine(const std::string& job, std::function<std::function<void()>(Engine&)> act);
@@ -96,13 +105,29 @@ class Dispatcher {
   const bool has_host_;
   const int wake_;  // an eventfd
   std::atomic<bool> stops_{false};
-  std::map<std::string, Watched> watched_;  // of run()'s thread
-  std::string store_error_;
 
+  // Of run()'s thread.
+  std::map<std::string, Watched> watched_;
+  LiveJobs jobs_;
+  bool is_loaded_ = false;
+  std::set<std::string> ended_;  // jobs whose guardian's process has ended
+  Clock::time_point next_look_at_all_{};
+  std::map<std::string, Resources> quotas_;
+  std::set<std::string> draining_;
+  bool wants_placing_ = true;                                       // something has changed since the last time
+  bool wants_explaining_ = false;                                   // why jobs wait
+  Clock::time_point next_explanation_{};                            // not earlier
+  Clock::time_point renew_explanation_ = Clock::time_point::max();  // also without a change
+  std::string store_error_;
+  std::string placing_trouble_;
+
+  std::atomic<bool> cluster_has_changed_{true};
+  std::atomic<bool> nodes_have_changed_{true};
   mutable std::mutex mutex_;
+  std::vector<JobChange> news_;  // of the store
   std::map<std::string, Clock::time_point> heard_;
-  std::map<std::string, WaitingPlaceInQueue> waiting_;
-  std::vector<std::function<void()>> done_;
+  std::unordered_map<std::string, WaitingPlaceInQueue> waiting_;
+  std::vector<std::pair<std::string, std::function<void()>>> done_;  // by the engine's thread, of a job
   std::atomic<std::int64_t> guardian_count_{0};
   std::atomic<std::int64_t> guardian_starts_{0};
 

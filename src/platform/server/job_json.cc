@@ -48,6 +48,7 @@ std::string progress_json(const Volume& volume) {
 std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQueue>& waiting, const Volume& volume,
                      bool looks_closer) {
   const bool waits = waits_for_places(job.state);
+  const bool is_explained = waits && waiting && !waiting->reason.empty();
   return JsonMembers()
       .add("id", job.id)
       .add("name", job.name)
@@ -56,10 +57,14 @@ std::string job_json(const JobRecord& job, const std::optional<WaitingPlaceInQue
       .add("user", job.user)
       .add("state", std::string(name_of(job.state)))
       .add("code", job.code)
-      .add("reason", waits && waiting && !waiting->reason.empty() ? waiting->reason : job.reason)
+      .add("reason", is_explained             ? waiting->reason
+                     : !job.preempted.empty() ? job.preempted
+                                              : job.reason)
       .add("wanted", std::string(name_of(job.wanted)))
       .add("priority", job.priority)
-      .add("place_in_queue", waits && waiting ? waiting->place : 0)
+      .add("place_in_queue", waits && waiting ? waiting->place : std::int64_t{0})
+      .add_text("starts_by", time_or_null(waits && waiting ? waiting->starts_by : 0))
+      .add("is_borrowed", job.is_borrowed)
       .add("attempt", job.attempt)
       .add("restarts", job.restarts)
       .add("restarts_most", job.restarts_most)

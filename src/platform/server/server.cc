@@ -105,6 +105,7 @@ class PlatformServer final : public Server {
     dispatcher.url = url_;
     dispatcher.engine_settings = settings;
     dispatcher.system_places = options_.engine.system_places;
+    dispatcher.placement = options_.placement;
     dispatcher.tesser = options_.tesser;
     dispatcher.lease_time = options_.lease_time;
     dispatcher.log = options_.log;

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "platform/engine/engine.h"
+#include "platform/scheduler/gang_placement.h"
 
 namespace tesser::platform {
 
@@ -18,6 +19,7 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:8470";
   std::string advertise;  // "http://HOST:PORT" by which guardians reach this server; empty: where it listens
   EngineSettings engine;
+  PlacementSettings placement;
   std::filesystem::path tesser;  // the program, which guardians run
   std::string version;
   std::chrono::milliseconds lease_time{5000};

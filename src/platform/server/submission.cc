@@ -16,11 +16,11 @@
 #include "control/control_http.h"
 #include "platform/engine/engine.h"
 #include "platform/job/manifest.h"
-#include "platform/job/placement.h"
 #include "platform/job/program_files.h"
 #include "platform/job/secrets.h"
 #include "platform/job/times.h"
 #include "platform/job/volume.h"
+#include "platform/scheduler/room.h"
 #include "platform/web/sha256.h"
 
 namespace tesser::platform {
@@ -254,10 +254,9 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   if (!team) {
     return tl::unexpected(team.error());
   }
-  WaitingJob size;
-  size.learners = manifest.learners;
-  size.each = taken_of_node(place.engine, manifest.each);
-  if (const std::string why = place.nodes.empty() ? "" : why_never(size, place.nodes); !why.empty()) {
+  job.each = taken_of_node(place.engine, manifest.each);
+  if (const std::string why = place.nodes.empty() ? "" : why_never(manifest.learners, job.each, place.nodes);
+      !why.empty()) {
     return refused(422, "U_SIZE", fmt::format("job '{}' {}", manifest.name, why));
   }
   auto id = new_identifier(manifest.name);
@@ -271,8 +270,8 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   job.team = *team;
   job.priority = manifest.priority;
   job.learners = manifest.learners;
-  job.each = size.each;
   job.restarts_most = manifest.restarts;
+  job.longest = manifest.time_limit.count();
   job.time = now_microseconds();
 
   const fs::path incoming = place.data / "incoming" / job.id;

@@ -1,11 +1,13 @@
 #include "platform/store/database.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 #include <SQLiteCpp/SQLiteCpp.h>
+#include <SQLiteCpp/Savepoint.h>
 #include <fmt/format.h>
 #include <sqlite3.h>
 
@@ -130,31 +132,96 @@ Result<void> Database::read(const std::function<Result<void>(SQLite::Database&)>
   }
 }
 
-Result<void> Database::write(const std::function<Result<void>(SQLite::Database&)>& act) {
-  const std::lock_guard lock(writing_);
-  return commit(act);
+Result<void> Database::write(const Act& act, const Committed& committed) { return write(act, committed, false); }
+
+Result<void> Database::add(const Act& act, const Committed& committed) { return write(act, committed, true); }
+
+Result<void> Database::write(const Act& act, const Committed& committed, bool adds) {
+  Write own{act, committed, adds, {}, false};
+  std::unique_lock lock(writing_);
+  waiting_.push_back(&own);
+  written_.wait(lock, [&] { return own.is_done || !is_writing_; });
+  if (own.is_done) {  // by another thread
+    return own.outcome;
+  }
+  is_writing_ = true;
+  const std::vector<Write*> all = std::exchange(waiting_, {});
+  lock.unlock();
+  const std::vector<Write*> writes = those_with_room(all);
+  if (writes.size() <= 1 || !write_together(writes)) {
+    for (Write* each : writes) {
+      write_alone(*each);
+    }
+  }
+  for (Write* each : writes) {
+    if (each->outcome && each->committed) {
+      each->committed();
+    }
+  }
+  lock.lock();
+  for (Write* each : all) {
+    each->is_done = true;
+  }
+  is_writing_ = false;
+  written_.notify_all();
+  return own.outcome;
 }
 
-Result<void> Database::add(const std::function<Result<void>(SQLite::Database&)>& act) {
-  const std::lock_guard lock(writing_);
+std::vector<Database::Write*> Database::those_with_room(const std::vector<Write*>& writes) {
+  if (std::none_of(writes.begin(), writes.end(), [](const Write* each) { return each->adds; })) {
+    return writes;
+  }
+  Result<void> has_room;
   try {
     if (!keep_room()) {
-      return failed(fmt::format("{}: the disk is nearly full; free space on it. Nothing was changed", file_.string()));
+      has_room =
+          failed(fmt::format("{}: the disk is nearly full; free space on it. Nothing was changed", file_.string()));
     }
   } catch (const SQLite::Exception& exception) {
-    return tl::unexpected(error_of(exception));
+    has_room = tl::unexpected(error_of(exception));
   }
-  return commit(act);
+  std::vector<Write*> with_room;
+  for (Write* each : writes) {
+    if (each->adds && !has_room) {
+      each->outcome = has_room;
+    } else {
+      with_room.push_back(each);
+    }
+  }
+  return with_room;
 }
 
-Result<void> Database::commit(const std::function<Result<void>(SQLite::Database&)>& act) {
+bool Database::write_together(const std::vector<Write*>& writes) {
+  bool has_begun = false;
   try {
     SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
-    TESSER_RETURN_IF_ERROR(act(*writer_));
+    has_begun = true;
+    for (Write* each : writes) {
+      SQLite::Savepoint savepoint(*writer_, "one");
+      each->outcome = each->act(*writer_);
+      if (each->outcome) {
+        savepoint.release();
+      }
+    }
     transaction.commit();
-    return {};
+    return true;
   } catch (const SQLite::Exception& exception) {
-    return tl::unexpected(error_of(exception));
+    for (Write* each : writes) {
+      each->outcome = tl::unexpected(error_of(exception));
+    }
+    return !has_begun;
+  }
+}
+
+void Database::write_alone(Write& write) {
+  try {
+    SQLite::Transaction transaction(*writer_, SQLite::TransactionBehavior::IMMEDIATE);
+    write.outcome = write.act(*writer_);
+    if (write.outcome) {
+      transaction.commit();
+    }
+  } catch (const SQLite::Exception& exception) {
+    write.outcome = tl::unexpected(error_of(exception));
   }
 }
 

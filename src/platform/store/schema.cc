@@ -110,6 +110,21 @@ CREATE INDEX tokens_by_begin ON tokens (substr(hash, 1, 8));
 CREATE INDEX tokens_by_job ON tokens (job) WHERE job IS NOT NULL;
 CREATE INDEX tokens_by_user ON tokens (user) WHERE user IS NOT NULL;
 )",
+      // Many teams on one cluster.
+      R"(
+ALTER TABLE jobs ADD COLUMN longest INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN placed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN is_borrowed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN preempted TEXT NOT NULL DEFAULT '';
+UPDATE jobs SET placed = changed WHERE state IN ('PENDING', 'DEPLOYING', 'DOWNLOADING', 'PROCESSING', 'STORING');
+CREATE TABLE quotas (
+  team TEXT PRIMARY KEY REFERENCES teams (name) ON DELETE CASCADE,
+  resources TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE draining_nodes (
+  name TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+)",
   };
   return kSteps;
 }

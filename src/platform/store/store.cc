@@ -1,5 +1,6 @@
 #include "platform/store/store.h"
 
+#include <mutex>
 #include <utility>
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -8,61 +9,12 @@
 #include "base/json_members.h"
 #include "platform/store/database.h"
 #include "platform/store/store_read.h"
+#include "platform/store/store_scheduling.h"
 #include "platform/store/tenants_store.h"
 
 namespace tesser::platform {
 namespace {
 
-void add_history(SQLite::Database& database, const std::string& id, const StateChange& change) {
-  SQLite::Statement insert(database,
-                           "INSERT INTO history SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 "
-                           "FROM history WHERE job = ?1");
-  insert.bind(1, id);
-  insert.bind(2, std::string(name_of(change.state)));
-  insert.bind(3, change.code);
-  insert.bind(4, change.reason);
-  insert.bind(5, change.attempt);
-  insert.bind(6, change.epoch);
-  insert.bind(7, change.time);
-  insert.exec();
-}
-
-// Stores a change that `job` may make, with all that follows from it.
-void apply(SQLite::Database& database, const JobRecord& job, StateChange change) {
-  const JobState state = change.state;
-  const bool holds = holds_places(state);
-  SQLite::Statement update(
-      database,
-      "UPDATE jobs SET state = ?2, code = ?3, reason = ?4, attempt = ?5, changed = ?6, queued = ?7, started = ?8, "
-      "ended = ?9, restarts = restarts + ?11, placement = CASE WHEN ?10 THEN placement ELSE '[]' END, "
-      "holder = CASE WHEN ?10 THEN holder ELSE '' END, "
-      // Whoever held the lease of a job without a guardian is fenced off.
-      "epoch = CASE WHEN ?10 OR holder = '' THEN epoch ELSE epoch + 1 END WHERE id = ?1");
-  update.bind(1, job.id);
-  update.bind(2, std::string(name_of(state)));
-  update.bind(3, change.code);
-  update.bind(4, change.reason);
-  update.bind(5, change.attempt);
-  update.bind(6, change.time);
-  update.bind(7, waits_for_places(state) ? change.time : job.queued);
-  update.bind(8, state == JobState::kProcessing && job.started == 0 ? change.time : job.started);
-  update.bind(9, is_final(state) || state == JobState::kHalted ? change.time : std::int64_t{0});
-  update.bind(10, holds ? 1 : 0);
-  const bool again = job.state == JobState::kProcessing && (state == JobState::kDeploying || waits_for_places(state));
-  update.bind(11, again ? 1 : 0);
-  update.exec();
-  add_history(database, job.id, change);
-}
-
-Result<void> check(const JobRecord& job, JobState to) {
-  if (may_follow(job.state, to)) {
-    return {};
-  }
-  if (is_final(job.state)) {
-    return invalid_input(fmt::format("job {} is {}, which is final", job.id, name_of(job.state)));
-  }
-  return invalid_input(fmt::format("job {} is {}; {} does not follow that", job.id, name_of(job.state), name_of(to)));
-}
 
 class SqliteStore final : public Store {
  public:
@@ -73,7 +25,8 @@ class SqliteStore final : public Store {
 
   Result<Submitted> submit(const NewJob& job, const std::string& guardian_token) override {
     Submitted made;
-    TESSER_RETURN_IF_ERROR(database_->add([&](SQLite::Database& database) -> Result<void> {
+    const auto act = [&](SQLite::Database& database) -> Result<void> {
+      made.is_new = true;
       if (!job.idempotency_key.empty()) {
         TESSER_ASSIGN_OR_RETURN(auto earlier,
                                 find_submitted(database, job.user, job.idempotency_key, job.request_digest));
@@ -82,10 +35,11 @@ class SqliteStore final : public Store {
           return {};
         }
       }
-      SQLite::Statement insert(database,
-                               "INSERT INTO jobs (id, name, description, user, team, priority, learners, resources, "
-                               "restarts_most, state, idempotency_key, request_digest, submitted, queued, changed) "
-                               "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?13, ?9, ?10, ?11, ?12, ?12, ?12)");
+      SQLite::Statement insert(
+          database,
+          "INSERT INTO jobs (id, name, description, user, team, priority, learners, resources, "
+          "restarts_most, state, idempotency_key, request_digest, submitted, queued, changed, "
+          "longest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?13, ?9, ?10, ?11, ?12, ?12, ?12, ?14)");
       insert.bind(1, job.id);
       insert.bind(2, job.name);
       insert.bind(3, job.description);
@@ -101,6 +55,7 @@ class SqliteStore final : public Store {
       insert.bind(11, job.request_digest);
       insert.bind(12, job.time);
       insert.bind(13, job.restarts_most);
+      insert.bind(14, job.longest);
       insert.exec();
       StateChange change;
       change.time = job.time;
@@ -108,6 +63,11 @@ class SqliteStore final : public Store {
       put_guardian_token(database, guardian_token, job.id, job.time);
       TESSER_ASSIGN_OR_RETURN(made.job, read_job(database, job.id));
       return {};
+    };
+    TESSER_RETURN_IF_ERROR(database_->add(act, [&] {
+      if (made.is_new) {
+        tell({made.job.id, made.job});
+      }
     }));
     return made;
   }
@@ -178,6 +138,31 @@ class SqliteStore final : public Store {
                   [](SQLite::Statement&) {});
   }
 
+  Result<std::vector<JobRecord>> placed_jobs() const override {
+    return select(fmt::format("SELECT {} FROM jobs WHERE state IN ('PENDING', 'DEPLOYING', 'DOWNLOADING', "
+                              "'PROCESSING', 'STORING') ORDER BY number",
+                              kJobColumns),
+                  [](SQLite::Statement&) {});
+  }
+
+  Result<std::map<std::string, std::int64_t>> count_waiting_by_team() const override {
+    std::map<std::string, std::int64_t> counts;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      SQLite::Statement query(database,
+                              "SELECT team, count(*) FROM jobs WHERE state IN ('QUEUED', 'RESUMED') GROUP BY team");
+      while (query.executeStep()) {
+        counts.emplace(query.getColumn(0).getString(), query.getColumn(1).getInt64());
+      }
+      return {};
+    }));
+    return counts;
+  }
+
+  void watch(std::function<void(const JobChange&)> hear) override {
+    const std::lock_guard lock(hearing_);
+    hear_ = std::move(hear);
+  }
+
   Result<std::vector<StateChange>> history(const std::string& id) const override {
     std::vector<StateChange> changes;
     TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
@@ -217,28 +202,68 @@ class SqliteStore final : public Store {
 
   Result<JobRecord> change(const std::string& id, const StateChange& change) override {
     return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
-      TESSER_RETURN_IF_ERROR(check(job, change.state));
+      TESSER_RETURN_IF_ERROR(check_change(job, change.state));
       StateChange made = change;
       made.attempt = job.attempt;
       made.epoch = job.epoch;
-      apply(database, job, made);
+      apply_change(database, job, made);
       return {};
     });
   }
 
-  Result<JobRecord> place(const std::string& id, const Placement& placement, std::int64_t time) override {
-    return update(id, [&](SQLite::Database& database, const JobRecord& job) -> Result<void> {
-      TESSER_RETURN_IF_ERROR(check(job, JobState::kPending));
-      if (job.wanted != Wanted::kRun) {
-        return invalid_input(fmt::format("job {} is not wanted to run", id));
+  Result<std::vector<std::string>> carry_out(const std::vector<SchedulingStep>& steps, std::int64_t time) override {
+    std::vector<std::string> left;
+    std::vector<JobRecord> changed;
+    const auto act = [&](SQLite::Database& database) -> Result<void> {
+      left.clear();
+      changed.clear();
+      for (const SchedulingStep& step : steps) {
+        if (const auto done = carry_out_step(database, step, time)) {
+          TESSER_ASSIGN_OR_RETURN(JobRecord record, read_job(database, step.job));
+          changed.push_back(std::move(record));
+        } else {
+          left.push_back(done.error().message);
+        }
       }
-      apply(database, job, {JobState::kPending, "", "", job.attempt, job.epoch, time});
-      SQLite::Statement set(database, "UPDATE jobs SET placement = ? WHERE id = ?");
-      set.bind(1, json_list(placement));
-      set.bind(2, id);
-      set.exec();
+      return {};
+    };
+    TESSER_RETURN_IF_ERROR(database_->write(act, [&] {
+      for (const JobRecord& job : changed) {
+        tell({job.id, job});
+      }
+    }));
+    return left;
+  }
+
+  Result<void> set_quota(const std::string& team, const std::optional<Resources>& quota) override {
+    return database_->write([&](SQLite::Database& database) -> Result<void> {
+      return write_quota(database, team, quota);
+    });
+  }
+
+  Result<std::map<std::string, Resources>> quotas() const override {
+    std::map<std::string, Resources> quotas;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      quotas = read_quotas(database);
+      return {};
+    }));
+    return quotas;
+  }
+
+  Result<void> set_draining(const std::string& node, bool drains) override {
+    return database_->write([&](SQLite::Database& database) -> Result<void> {
+      write_draining(database, node, drains);
       return {};
     });
+  }
+
+  Result<std::set<std::string>> draining_nodes() const override {
+    std::set<std::string> nodes;
+    TESSER_RETURN_IF_ERROR(database_->read([&](SQLite::Database& database) -> Result<void> {
+      nodes = read_draining(database);
+      return {};
+    }));
+    return nodes;
   }
 
   Result<JobRecord> want(const std::string& id, Wanted wanted) override {
@@ -265,10 +290,11 @@ class SqliteStore final : public Store {
       if (job.wanted == Wanted::kDelete) {
         return invalid_input(fmt::format("job {} is being deleted", id));
       }
-      TESSER_RETURN_IF_ERROR(check(job, JobState::kResumed));
-      apply(database, job, {JobState::kResumed, "", "", job.attempt, job.epoch, time});
+      TESSER_RETURN_IF_ERROR(check_change(job, JobState::kResumed));
+      apply_change(database, job, {JobState::kResumed, "", "", job.attempt, job.epoch, time});
       set_wanted(database, id, Wanted::kRun);
-      SQLite::Statement set(database, "UPDATE jobs SET learners = ? WHERE id = ?");
+      // Its guardian begins to count restarts anew, too.
+      SQLite::Statement set(database, "UPDATE jobs SET learners = ?, restarts = 0 WHERE id = ?");
       set.bind(1, learners);
       set.bind(2, id);
       set.exec();
@@ -277,12 +303,13 @@ class SqliteStore final : public Store {
   }
 
   Result<void> remove(const std::string& id) override {
-    return database_->write([&](SQLite::Database& database) -> Result<void> {
+    const auto act = [&](SQLite::Database& database) -> Result<void> {
       SQLite::Statement remove(database, "DELETE FROM jobs WHERE id = ?");
       remove.bind(1, id);
       remove.exec();
       return {};
-    });
+    };
+    return database_->write(act, [&] { tell({id, std::nullopt}); });
   }
 
   Result<JobRecord> take_lease(const std::string& id, const std::string& holder) override {
@@ -310,8 +337,12 @@ class SqliteStore final : public Store {
         return invalid_input(
             fmt::format("job {} has another guardian: epoch {} is over, {} holds", id, report.change.epoch, job.epoch));
       }
-      TESSER_RETURN_IF_ERROR(check(job, report.change.state));
-      apply(database, job, report.change);
+      TESSER_RETURN_IF_ERROR(check_change(job, report.change.state));
+      StateChange change = report.change;
+      if (change.code == kPreempted && !job.preempted.empty()) {  // the guardian does not know for whom
+        change.reason = job.preempted;
+      }
+      apply_change(database, job, change);
       SQLite::Statement set(database, "UPDATE jobs SET sequence = ? WHERE id = ?");
       set.bind(1, report.sequence);
       set.bind(2, id);
@@ -325,13 +356,21 @@ class SqliteStore final : public Store {
   template <typename Act>
   Result<JobRecord> update(const std::string& id, const Act& act) {
     JobRecord record;
-    TESSER_RETURN_IF_ERROR(database_->write([&](SQLite::Database& database) -> Result<void> {
+    const auto change = [&](SQLite::Database& database) -> Result<void> {
       TESSER_ASSIGN_OR_RETURN(const JobRecord job, read_job(database, id));
       TESSER_RETURN_IF_ERROR(act(database, job));
       TESSER_ASSIGN_OR_RETURN(record, read_job(database, id));
       return {};
-    }));
+    };
+    TESSER_RETURN_IF_ERROR(database_->write(change, [&] { tell({record.id, record}); }));
     return record;
+  }
+
+  void tell(const JobChange& change) {
+    const std::lock_guard lock(hearing_);
+    if (hear_) {
+      hear_(change);
+    }
   }
 
   template <typename Bind>
@@ -373,9 +412,15 @@ class SqliteStore final : public Store {
 
   const std::unique_ptr<Database> database_;
   const std::unique_ptr<Tenants> tenants_;
+  std::mutex hearing_;
+  std::function<void(const JobChange&)> hear_;
 };
 
 }  // namespace
+
+Wanted wanted_of_guardian(const JobRecord& job) {
+  return job.wanted == Wanted::kRun && !job.preempted.empty() ? Wanted::kYield : job.wanted;
+}
 
 Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file) {
   TESSER_ASSIGN_OR_RETURN(auto database, Database::open(file));

@@ -10,8 +10,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +36,7 @@ struct NewJob {
   int learners = 1;
   Resources each;
   int restarts_most = 0;
+  std::int64_t longest = 0;     // seconds in PROCESSING at most; 0: nobody knows
   std::string idempotency_key;  // of this user; empty: none
   std::string request_digest;   // of what was submitted: the same key with another digest is refused
   std::int64_t time = 0;
@@ -58,8 +62,13 @@ struct JobRecord {
   Placement placement;
   int restarts = 0;  // of its learners, after they had run
   int restarts_most = 0;
+  std::int64_t longest = 0;  // seconds in PROCESSING at most; 0: nobody knows
+  // Runs beyond its team's quota, on what others lend; they may take it back.
+  bool is_borrowed = false;
+  std::string preempted;  // why it is to give its places back and wait again, in words; empty: it is not
   std::int64_t submitted = 0;
   std::int64_t queued = 0;   // since when it waits, or waited the last time
+  std::int64_t placed = 0;   // since when it has its places; 0: has none
   std::int64_t changed = 0;  // its state
   std::int64_t started = 0;  // the first PROCESSING; 0: not yet
   std::int64_t ended = 0;    // COMPLETED, FAILED or HALTED; 0 else
@@ -79,6 +88,33 @@ struct StateChange {
 struct GuardianReport {
   StateChange change;
   std::int64_t sequence = 0;
+};
+
+// "S_PREEMPTED": a job waits again because its places were needed. Costs none of its restarts.
+inline constexpr std::string_view kPreempted = "S_PREEMPTED";
+
+// What is wanted of a job as its guardian is told.
+Wanted wanted_of_guardian(const JobRecord& job);
+
+// What the scheduler has decided about a job.
+struct SchedulingStep {
+  enum class Kind : std::uint8_t {
+    kPlace,    // QUEUED or RESUMED to PENDING, on `nodes`
+    kPreempt,  // is to give its places back, for this reason
+    kOwn,      // is borrowed no longer
+    kLend,     // is borrowed from now on
+  };
+  Kind kind = Kind::kPlace;
+  std::string job;
+  Placement nodes;
+  bool is_borrowed = false;  // kPlace
+  std::string reason;        // kPreempt
+};
+
+// A job as it is after a change; none when it was removed.
+struct JobChange {
+  std::string id;
+  std::optional<JobRecord> job;
 };
 
 struct JobFilter {
@@ -111,6 +147,12 @@ class Store {
   virtual Result<std::vector<JobRecord>> jobs(const JobFilter& filter) const = 0;
   // Those that are not final and not HALTED, or whose owner wants them deleted; oldest first.
   virtual Result<std::vector<JobRecord>> live_jobs() const = 0;
+  // Those that hold places; oldest first.
+  virtual Result<std::vector<JobRecord>> placed_jobs() const = 0;
+  virtual Result<std::map<std::string, std::int64_t>> count_waiting_by_team() const = 0;
+  // From now on `hear` gets every job that changes, each change once and in the order of changes, on the thread that
+  // made it, after it is on the disk. It must not call the store. One at a time; an empty one ends it.
+  virtual void watch(std::function<void(const JobChange&)> hear) = 0;
   virtual Result<std::vector<StateChange>> history(const std::string& id) const = 0;
   // Of all jobs, or of these teams' alone.
   virtual Result<std::vector<std::pair<JobState, std::int64_t>>> count_by_state(
@@ -119,8 +161,9 @@ class Store {
   // A change that the server itself makes. Places are given up by all states that hold none; so are the lease and its
   // epoch's validity by all states without a guardian.
   virtual Result<JobRecord> change(const std::string& id, const StateChange& change) = 0;
-  // QUEUED or RESUMED to PENDING, on these nodes.
-  virtual Result<JobRecord> place(const std::string& id, const Placement& placement, std::int64_t time) = 0;
+  // In one transaction. A job that has changed meanwhile so that its step cannot be is left as it is; the answer says
+  // which, and why.
+  virtual Result<std::vector<std::string>> carry_out(const std::vector<SchedulingStep>& steps, std::int64_t time) = 0;
   virtual Result<JobRecord> want(const std::string& id, Wanted wanted) = 0;
   // HALTED to RESUMED, wanted "run", with this number of learners.
   virtual Result<JobRecord> resume(const std::string& id, int learners, std::int64_t time) = 0;
@@ -130,6 +173,12 @@ class Store {
   // A new epoch for a job in a state with a guardian.
   virtual Result<JobRecord> take_lease(const std::string& id, const std::string& holder) = 0;
   virtual Result<JobRecord> report(const std::string& id, const GuardianReport& report) = 0;
+
+  // None removes it. kNotFound when there is no such team; a team that is removed takes its quota along.
+  virtual Result<void> set_quota(const std::string& team, const std::optional<Resources>& quota) = 0;
+  virtual Result<std::map<std::string, Resources>> quotas() const = 0;
+  virtual Result<void> set_draining(const std::string& node, bool drains) = 0;
+  virtual Result<std::set<std::string>> draining_nodes() const = 0;
 
   // As long as the store.
   virtual Tenants& tenants() = 0;

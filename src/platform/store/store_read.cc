@@ -7,8 +7,6 @@
 #include "base/json_reader.h"
 
 namespace tesser::platform {
-namespace {
-
 // Texts in the store were written by the store: what cannot be read is damage, which is shown as nothing.
 Resources resources_of(const std::string& text) {
   Resources resources;
@@ -27,6 +25,8 @@ Resources resources_of(const std::string& text) {
   return resources;
 }
 
+namespace {
+
 Placement placement_of(const std::string& text) {
   Placement placement;
   const auto json = parse_json(text);
@@ -42,7 +42,8 @@ Placement placement_of(const std::string& text) {
 
 const char* const kJobColumns =
     "number, id, name, description, user, team, priority, learners, resources, state, code, reason, wanted, attempt, "
-    "epoch, holder, placement, restarts, restarts_most, submitted, queued, changed, started, ended";
+    "epoch, holder, placement, restarts, restarts_most, longest, is_borrowed, "
+    "preempted, submitted, queued, placed, changed, started, ended";
 
 JobRecord record_of(SQLite::Statement& row) {
   JobRecord job;
@@ -68,8 +69,12 @@ JobRecord record_of(SQLite::Statement& row) {
   job.placement = placement_of(text());
   job.restarts = static_cast<int>(number());
   job.restarts_most = static_cast<int>(number());
+  job.longest = number();
+  job.is_borrowed = number() != 0;
+  job.preempted = text();
   job.submitted = number();
   job.queued = number();
+  job.placed = number();
   job.changed = number();
   job.started = number();
   job.ended = number();

@@ -19,6 +19,8 @@ extern const char* const kJobColumns;
 JobRecord record_of(SQLite::Statement& row);
 Result<JobRecord> read_job(SQLite::Database& database, const std::string& id);
 
+// As the store keeps them.
+Resources resources_of(const std::string& text);
 std::string resources_text(const Resources& resources);
 
 }  // namespace tesser::platform

@@ -194,6 +194,12 @@ TEST_F(SummaryTest, RestartsAreCountedAfterGoAndAnewAfterAHalt) {
   lost_after_go.push_back(of(RecordKind::kGo, 2));
   lost_after_go.push_back(end(2, EndCause::kRequeue));
   EXPECT_EQ(after(lost_after_go).restarts, 2);
+  auto yielded = one;
+  yielded.push_back(of(RecordKind::kDeploy, 2));
+  yielded.push_back(of(RecordKind::kGo, 2));
+  yielded.push_back(end(2, EndCause::kYield));
+  yielded.push_back(state(JobState::kQueued));
+  EXPECT_EQ(after(yielded).restarts, 1);
   auto halted = one;
   halted.push_back(state(JobState::kHalted));
   EXPECT_EQ(after(halted).restarts, 0);

@@ -21,7 +21,7 @@ TEST(JobState, NamesReadBack) {
     EXPECT_EQ(job_state_named(name_of(state)), state);
   }
   EXPECT_EQ(job_state_named("RUNNING"), std::nullopt);
-  for (const Wanted wanted : {Wanted::kRun, Wanted::kHalt, Wanted::kDelete}) {
+  for (const Wanted wanted : {Wanted::kRun, Wanted::kHalt, Wanted::kDelete, Wanted::kYield}) {
     EXPECT_EQ(wanted_named(name_of(wanted)), wanted);
   }
 }
@@ -52,6 +52,10 @@ TEST(JobState, AJobGoesThroughAllStagesAndSkipsNone) {
     }
   }
   EXPECT_TRUE(may_follow(JobState::kProcessing, JobState::kDeploying));
+  for (const JobState holding :
+       {JobState::kPending, JobState::kDeploying, JobState::kDownloading, JobState::kProcessing}) {
+    EXPECT_TRUE(may_follow(holding, JobState::kQueued)) << name_of(holding);  // its places are gone, or needed
+  }
   EXPECT_TRUE(may_follow(JobState::kHalted, JobState::kResumed));
   EXPECT_TRUE(may_follow(JobState::kResumed, JobState::kPending));
   EXPECT_FALSE(may_follow(JobState::kHalted, JobState::kPending));

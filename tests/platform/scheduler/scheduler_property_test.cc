@@ -187,6 +187,9 @@ void run_world(std::uint64_t seed, bool has_teams) {
           ASSERT_TRUE(job.runs && job.is_borrowed) << decision.job;
           job.is_borrowed = false;
           break;
+        case DecisionKind::kLend:
+          ADD_FAILURE() << decision.job << ": no quota has become smaller";
+          break;
         case DecisionKind::kWait:
           EXPECT_FALSE(job.runs) << decision.job;
           EXPECT_FALSE(decision.reason.empty()) << decision.job;

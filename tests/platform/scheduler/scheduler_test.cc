@@ -188,6 +188,66 @@ TEST(Scheduler, BorrowedJobsBecomeOwnedWhenTheQuotaHasRoom) {
   EXPECT_EQ(decisions.at("a1").kind, DecisionKind::kOwn);
 }
 
+TEST(Scheduler, WhatATeamHoldsBeyondAQuotaThatBecameSmallerIsLent) {
+  SchedulerSnapshot snapshot = cluster_of(1, 4);
+  snapshot.running = {runs(job("a1", 2, 0, "a"), {"node1", "node1"}, 5), runs(job("a2", 1, 0, "a"), {"node1"}, 6),
+                      runs(job("c1", 1, 0, "c"), {"node1"}, 1)};
+  snapshot.teams = {{"a", gpus(2)}, {"b", gpus(2)}};  // and nothing for c
+  auto decisions = by_job(snapshot);
+  EXPECT_EQ(decisions.count("a1"), 0u);
+  EXPECT_EQ(decisions.at("a2").kind, DecisionKind::kLend);  // which started last
+  EXPECT_EQ(decisions.at("c1").kind, DecisionKind::kLend);
+  // In the same round an owner takes back what it needs of that.
+  snapshot.running[1].is_borrowed = true;
+  snapshot.running[2].is_borrowed = true;
+  snapshot.waiting = {job("b1", 1, 10, "b")};
+  decisions = by_job(snapshot);
+  EXPECT_EQ(decisions.at("a2").kind, DecisionKind::kPreempt);
+  EXPECT_EQ(decisions.at("a2").reason, "team b needs the places that it had lent");
+  EXPECT_EQ(decisions.count("c1"), 0u);
+}
+
+TEST(Scheduler, AJobWhoseResultsAreBeingStoredKeepsItsPlaces) {
+  SchedulerSnapshot snapshot = cluster_of(1, 2);
+  snapshot.teams = {{"b", gpus(2)}};
+  snapshot.running = {runs(job("a1", 2, 0, "a"), {"node1", "node1"}, 0, true)};
+  snapshot.running[0].is_ending = true;
+  snapshot.waiting = {job("b1", 2, 1, "b")};
+  EXPECT_EQ(by_job(snapshot).at("b1").kind, DecisionKind::kWait);
+  snapshot.nodes[0].is_draining = true;
+  EXPECT_EQ(by_job(snapshot).count("a1"), 0u);
+}
+
+TEST(Scheduler, AQuotaOfWhatNoNodeHasBoundsTheRest) {
+  SchedulerSnapshot snapshot = cluster_of(1, 4);
+  snapshot.teams = {{"a", {0, 0, {{"gpu", 1}, {"tpu", 8}}}}};
+  snapshot.waiting = {job("a1", 1, 0, "a"), job("a2", 1, 1, "a")};
+  const auto decisions = by_job(snapshot);
+  EXPECT_FALSE(decisions.at("a1").is_borrowed);
+  EXPECT_TRUE(decisions.at("a2").is_borrowed);
+}
+
+TEST(Scheduler, ManyJobsOfOneTeamDoNotHideThoseOfAnother) {
+  SchedulerSnapshot snapshot = cluster_of(1, 4);
+  snapshot.teams = {{"b", gpus(4)}};
+  for (int i = 0; i < 50; ++i) {
+    snapshot.waiting.push_back(job("a" + std::to_string(i), 5, i, "a"));
+  }
+  snapshot.waiting.push_back(job("b1", 4, 100, "b"));
+  SchedulerSettings settings;
+  settings.depth = 10;
+  EXPECT_EQ(by_job(snapshot, settings).at("b1").kind, DecisionKind::kStart);
+}
+
+TEST(Scheduler, ReasonsNameNoJobOfAnotherTeam) {
+  SchedulerSnapshot snapshot = cluster_of(1, 4);
+  snapshot.running = {runs(job("r1", 2, 0), {"node1", "node1"})};
+  snapshot.waiting = {job("head", 4, 1, "a"), job("mine", 1, 2, "a"), job("theirs", 1, 3, "b")};
+  const auto decisions = by_job(snapshot);
+  EXPECT_THAT(decisions.at("mine").reason, HasSubstr("would keep head waiting"));
+  EXPECT_THAT(decisions.at("theirs").reason, HasSubstr("would keep a job of team a waiting"));
+}
+
 TEST(Scheduler, TeamsThatMayNotBorrowSayTheQuotaInTheirReason) {
   SchedulerSnapshot snapshot = cluster_of(1, 4);
   snapshot.teams = {{"vision", gpus(1)}};

@@ -52,6 +52,13 @@ NewJob job_named(const std::string& id, std::size_t bytes = 0) {
   return job;
 }
 
+SchedulingStep place(const std::string& id) {
+  SchedulingStep step;
+  step.job = id;
+  step.nodes = {"a"};
+  return step;
+}
+
 // Every job has its state's history and its token, whatever happened before.
 void check_whole(const std::filesystem::path& file) {
   SQLite::Database raw(file.string(), SQLite::OPEN_READONLY);
@@ -158,11 +165,12 @@ TEST_F(StoreFailureTest, ADiskThatIsFull) {
     std::ofstream(directory_ / "more") << std::string(std::size_t{16} << 20, 'x');
     for (int i = 1; i < accepted; ++i) {
       const std::string id = std::to_string(i);
-      const auto placed = store->place(id, {"a"}, 1);
+      const auto placed = store->carry_out({place(id)}, 1);
       ASSERT_TRUE(placed) << placed.error().message;
-      ASSERT_TRUE(store->take_lease(id, "h"));
+      const auto lease = store->take_lease(id, "h");
+      ASSERT_TRUE(lease) << lease.error().message;
       ASSERT_TRUE(store->want(id, Wanted::kDelete));
-      const auto halted = store->report(id, {{JobState::kHalted, "", "deleted", 1, placed->epoch + 1, 2}, 1});
+      const auto halted = store->report(id, {{JobState::kHalted, "", "deleted", 1, lease->epoch, 2}, 1});
       ASSERT_TRUE(halted) << i << " of " << accepted << ": " << halted.error().message;
     }
     std::filesystem::remove(directory_ / "more");
@@ -186,9 +194,10 @@ TEST_F(StoreFailureTest, ADiskThatIsFull) {
       ::_exit(1);
     }
     [[maybe_unused]] auto written = ::write(says, (id + "\n").data(), id.size() + 1);
-    const auto told = (*store)->place(id, {"a"}, 1);
-    if (!told || !(*store)->take_lease(id, "h") ||
-        !(*store)->report(id, {{JobState::kDeploying, "", "", 1, told->epoch + 1, 2}, 1})) {
+    const auto left = (*store)->carry_out({place(id)}, 1);
+    const auto lease = (*store)->take_lease(id, "h");
+    if (!left || !left->empty() || !lease ||
+        !(*store)->report(id, {{JobState::kDeploying, "", "", 1, lease->epoch, 2}, 1})) {
       ::_exit(1);
     }
     written = ::write(says, (id + "+\n").data(), id.size() + 2);

@@ -48,7 +48,7 @@ class StoreTest : public ::testing::Test {
   }
   // As guardians do: places, a lease, and this way of states.
   std::int64_t run(const std::string& id, const std::vector<JobState>& way) {
-    EXPECT_TRUE(store_->place(id, {"a", "b"}, ++time_));
+    EXPECT_TRUE(place(id, {"a", "b"}));
     const auto lease = store_->take_lease(id, "host:1");
     EXPECT_TRUE(lease);
     for (const JobState state : way) {
@@ -56,6 +56,21 @@ class StoreTest : public ::testing::Test {
       EXPECT_TRUE(told) << told.error().message;
     }
     return lease->epoch;
+  }
+  bool place(const std::string& id, const Placement& nodes, bool is_borrowed = false) {
+    SchedulingStep step;
+    step.job = id;
+    step.nodes = nodes;
+    step.is_borrowed = is_borrowed;
+    return store_->carry_out({step}, ++time_)->empty();
+  }
+  std::string preempt(const std::string& id, const std::string& reason) {
+    SchedulingStep step;
+    step.kind = SchedulingStep::Kind::kPreempt;
+    step.job = id;
+    step.reason = reason;
+    const auto left = store_->carry_out({step}, ++time_);
+    return left->empty() ? "" : left->front();
   }
   Result<JobRecord> say(const std::string& id, std::int64_t epoch, JobState state) {
     return store_->report(id, {{state, "", "because", 1, epoch, ++time_}, ++sequence_});
@@ -141,14 +156,14 @@ TEST_F(StoreTest, AnOlderEpochIsRefusedAndARepeatedSequenceChangesNothing) {
   EXPECT_EQ(store_->job("j1")->restarts, 1);
   EXPECT_TRUE(store_->job("j1")->placement.empty());
   EXPECT_EQ(say("j1", second, JobState::kPending).error().code, ErrorCode::kInvalidInput);
-  EXPECT_TRUE(store_->place("j1", {"c", "c"}, ++time_));
+  EXPECT_TRUE(place("j1", {"c", "c"}));
   EXPECT_EQ(say("j1", second, JobState::kDeploying).error().code, ErrorCode::kInvalidInput);
 }
 
 TEST_F(StoreTest, HaltedJobsResumeWithAnotherNumberOfLearners) {
   submit("j1");
   EXPECT_TRUE(store_->want("j1", Wanted::kHalt));
-  EXPECT_FALSE(store_->place("j1", {"a", "b"}, 1));  // not wanted
+  EXPECT_FALSE(place("j1", {"a", "b"}));  // not wanted
   EXPECT_TRUE(store_->change("j1", {JobState::kHalted, "", "halted by its owner", 0, 0, 5000}));
   EXPECT_EQ(store_->job("j1")->ended, 5000);
   EXPECT_FALSE(store_->want("j1", Wanted::kRun));
@@ -159,6 +174,103 @@ TEST_F(StoreTest, HaltedJobsResumeWithAnotherNumberOfLearners) {
   EXPECT_EQ(resumed.queued, 6000);
   EXPECT_EQ(resumed.ended, 0);
   EXPECT_EQ(store_->live_jobs()->size(), 1U);
+}
+
+TEST_F(StoreTest, APreemptedJobWaitsAgainAndGivesEverythingBackInOneChange) {
+  submit("j1");
+  EXPECT_THAT(preempt("j1", "x"), HasSubstr("QUEUED and cannot be preempted"));
+  EXPECT_TRUE(place("j1", {"a", "b"}, true));
+  EXPECT_TRUE(store_->job("j1")->is_borrowed);
+  EXPECT_EQ(store_->job("j1")->placed, time_);
+  const std::int64_t epoch = store_->take_lease("j1", "host:1")->epoch;
+  for (const JobState state : {JobState::kDeploying, JobState::kDownloading, JobState::kProcessing}) {
+    EXPECT_TRUE(say("j1", epoch, state));
+  }
+  EXPECT_EQ(preempt("j1", "team red needs the places that it had lent"), "");
+  EXPECT_THAT(preempt("j1", "again"), HasSubstr("already"));
+  EXPECT_EQ(wanted_of_guardian(*store_->job("j1")), Wanted::kYield);
+  EXPECT_EQ(store_->job("j1")->wanted, Wanted::kRun);
+  std::vector<JobRecord> heard;
+  store_->watch([&](const JobChange& change) { heard.push_back(*change.job); });
+  EXPECT_TRUE(store_->report(
+      "j1", {{JobState::kQueued, "S_PREEMPTED", "its places are needed", 1, epoch, ++time_}, ++sequence_}));
+  ASSERT_EQ(heard.size(), 1U);
+  const JobRecord job = *store_->job("j1");
+  for (const JobRecord& each : {job, heard.front()}) {
+    EXPECT_EQ(each.state, JobState::kQueued);
+    EXPECT_FALSE(each.is_borrowed);
+    EXPECT_EQ(each.preempted, "");
+    EXPECT_EQ(each.placed, 0);
+    EXPECT_TRUE(each.placement.empty());
+    EXPECT_EQ(each.reason, "team red needs the places that it had lent");
+    EXPECT_EQ(each.restarts, 0);
+    EXPECT_EQ(wanted_of_guardian(each), Wanted::kRun);
+  }
+}
+
+TEST_F(StoreTest, WhatTheOwnerWantsComesBeforeAPreemption) {
+  for (const std::string id : {"halted", "deleted", "done"}) {
+    submit(id);
+    const std::int64_t epoch = run(id, {JobState::kDeploying, JobState::kDownloading, JobState::kProcessing});
+    EXPECT_EQ(preempt(id, "others"), "");
+    if (id == "done") {
+      EXPECT_TRUE(say(id, epoch, JobState::kStoring));
+      EXPECT_TRUE(say(id, epoch, JobState::kCompleted));
+    } else {
+      EXPECT_TRUE(store_->want(id, id == "halted" ? Wanted::kHalt : Wanted::kDelete));
+      EXPECT_EQ(wanted_of_guardian(*store_->job(id)), store_->job(id)->wanted);
+      EXPECT_TRUE(say(id, epoch, JobState::kHalted));
+    }
+    EXPECT_EQ(store_->job(id)->preempted, "");
+    EXPECT_EQ(store_->job(id)->reason, "because");
+  }
+  EXPECT_EQ(store_->resume("halted", 2, 1)->state, JobState::kResumed);
+}
+
+TEST_F(StoreTest, StepsOfARoundAreOneTransactionAndThoseThatAreTooLateAreLeft) {
+  submit("j1");
+  submit("j2");
+  EXPECT_TRUE(store_->want("j2", Wanted::kHalt));
+  std::vector<std::string> heard;
+  store_->watch([&](const JobChange& change) { heard.push_back(change.id); });
+  std::vector<SchedulingStep> steps(3);
+  steps[0].job = "j2";
+  steps[1].job = "j1";
+  steps[1].nodes = {"a", "b"};
+  steps[2].kind = SchedulingStep::Kind::kLend;
+  steps[2].job = "j1";
+  EXPECT_THAT(*store_->carry_out(steps, 7), ElementsAre("job j2 is not wanted to run"));
+  EXPECT_THAT(heard, ElementsAre("j1", "j1"));
+  EXPECT_TRUE(store_->job("j1")->is_borrowed);
+  EXPECT_EQ(store_->placed_jobs()->size(), 1U);
+  EXPECT_EQ(store_->count_waiting_by_team()->at("blue"), 1);
+  steps = {steps[2]};
+  steps[0].kind = SchedulingStep::Kind::kOwn;
+  EXPECT_TRUE(store_->carry_out(steps, 8)->empty());
+  EXPECT_FALSE(store_->job("j1")->is_borrowed);
+  EXPECT_TRUE(store_->remove("j2"));
+  EXPECT_EQ(heard.back(), "j2");
+}
+
+TEST_F(StoreTest, QuotasAndDrainingNodesAreKept) {
+  const Resources quota{4000, 1 << 30, {{"v100", 2}}};
+  EXPECT_EQ(store_->set_quota("blue", quota).error().code, ErrorCode::kNotFound);
+  for (const std::string team : {"blue", "red", "grey"}) {
+    ASSERT_TRUE(store_->tenants().add_team(team, 1, false));
+  }
+  EXPECT_TRUE(store_->set_quota("grey", quota));
+  EXPECT_TRUE(store_->tenants().remove_team("grey"));
+  EXPECT_TRUE(store_->set_quota("blue", Resources{1, 0, {}}));
+  EXPECT_TRUE(store_->set_quota("blue", quota));
+  EXPECT_TRUE(store_->set_quota("red", quota));
+  EXPECT_TRUE(store_->set_quota("red", std::nullopt));
+  EXPECT_TRUE(store_->set_draining("a", true));
+  EXPECT_TRUE(store_->set_draining("a", true));
+  EXPECT_TRUE(store_->set_draining("b", true));
+  EXPECT_TRUE(store_->set_draining("b", false));
+  reopen();
+  EXPECT_EQ(*store_->quotas(), (std::map<std::string, Resources>{{"blue", quota}}));
+  EXPECT_EQ(*store_->draining_nodes(), std::set<std::string>{"a"});
 }
 
 TEST_F(StoreTest, ListsArePagedNewestFirst) {
@@ -194,16 +306,23 @@ TEST_F(StoreTest, AnOlderFileIsBroughtUpToDateWithAllItHolds) {
     raw.exec("PRAGMA user_version = 1");
     raw.exec(
         "INSERT INTO jobs (id, name, description, user, team, priority, learners, resources, state, submitted, "
-        "queued, changed) VALUES ('old', 'n', '', 'u', 't', 50, 1, '{}', 'QUEUED', 1, 1, 1)");
+        "queued, changed) VALUES ('old', 'n', '', 'u', 't', 50, 1, '{}', 'QUEUED', 1, 1, 1), ('runs', 'n', '', 'u', "
+        "'t', 50, 1, '{}', 'PROCESSING', 1, 1, 5)");
   }
   reopen();
   EXPECT_EQ(store_->job("old")->name, "n");
   EXPECT_EQ(store_->tenants().teams()->front().name, "t");  // as its job says
+  EXPECT_EQ(store_->job("old")->placed, 0);
+  EXPECT_EQ(store_->job("runs")->placed, 5);
+  EXPECT_FALSE(store_->job("runs")->is_borrowed);
+  EXPECT_TRUE(store_->quotas()->empty());
   submit("new");
-  EXPECT_EQ(store_->job("new")->number, 2);
+  EXPECT_EQ(store_->job("new")->number, 3);
 }
 
 TEST_F(StoreTest, ManyThreadsAtOnce) {
+  std::vector<std::string> heard;  // by one thread at a time
+  store_->watch([&](const JobChange& change) { heard.push_back(change.id); });
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([this, i] {
@@ -220,6 +339,7 @@ TEST_F(StoreTest, ManyThreadsAtOnce) {
     each.join();
   }
   EXPECT_EQ(store_->jobs({})->size(), 10U);
+  EXPECT_EQ(heard.size(), 10U);
 }
 
 }  // namespace

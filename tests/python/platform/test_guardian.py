@@ -92,6 +92,28 @@ def test_halt_keeps_what_is_there_and_resume_goes_on_with_other_places(tmp_path:
         job.check_end()
 
 
+def test_a_job_whose_places_are_needed_waits_again_and_loses_no_restart(tmp_path: Path) -> None:
+    line = (
+        "trap 'echo told; touch $CHECKPOINT_DIR/kept; exit 0' TERM; echo begun;"
+        "if [ -e $CHECKPOINT_DIR/kept ]; then exit 0; fi; while :; do sleep 0.05; done"
+    )
+    with guarded_job(tmp_path, shell(line), ["node1", "node2"], restarts=0) as job:
+        wait_for_line(job, "begun", 1)
+        job.wait_for("PROCESSING")
+        job.tell(wanted="yield")
+        job.wait_for("QUEUED", "FAILED", "COMPLETED")
+        last = job.record["history"][-1]
+        assert (last["state"], last["code"]) == ("QUEUED", "S_PREEMPTED")
+        assert "told" in job.log(0)
+        assert job.guardian.wait(5) == 0
+        job.check_end()
+
+        job.tell(wanted="run", states=["PENDING"], placement=["node3", "node3"])
+        job.wait_for("COMPLETED", "FAILED")
+        assert job.states == [*WAY[:5], *WAY]
+        job.check_end()
+
+
 def test_a_deleted_job_ends_at_once(tmp_path: Path) -> None:
     line = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
     with guarded_job(tmp_path, shell(line), grace_seconds=60) as job:

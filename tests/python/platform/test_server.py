@@ -107,8 +107,8 @@ def test_waiting_jobs_say_why_and_can_be_halted_and_deleted(shared: Server) -> N
     until = time.monotonic() + 5
     while (found := shared.get(f"/v1/jobs/{second}"))["place_in_queue"] != 2 and time.monotonic() < until:
         time.sleep(0.02)
-    assert found["reason"] == f"waits behind 1 job; the first, {first}, needs 2 learners with 1 cpu each"
-    assert "0 cpus free" in shared.get(f"/v1/jobs/{first}")["reason"]
+    assert found["reason"] == f"needs 2 learners with 1 cpu each; none fit now; {first} comes first"
+    assert "none fit now; is next" in shared.get(f"/v1/jobs/{first}")["reason"]
     nodes = shared.get("/v1/nodes")["nodes"]
     assert [node["held"]["millicpus"] for node in nodes] == [2000, 2000] and nodes[0]["jobs"] == [holder]
     assert shared.get("/v1/quota")["teams"][0]["waiting"] == 2
