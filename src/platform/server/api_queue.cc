@@ -1,6 +1,5 @@
 // Who waits for places, in the order in which they will get them.
 #include <algorithm>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@ namespace tesser::platform {
 namespace {
 
 constexpr std::int64_t kMostListed = 1'000;
-constexpr std::size_t kMostQueued = 1'000'000;
 
 }  // namespace
 
@@ -25,22 +23,7 @@ control::HttpResponse Api::queue(const Call& call) {
   if (!wrong.empty()) {
     return error(400, "U_REQUEST", wrong);
   }
-  std::vector<std::string> ids = dispatcher_.queue();
-  if (!call.caller.is_administrator) {
-    JobFilter filter;
-    filter.states = {JobState::kQueued, JobState::kResumed};
-    filter.teams = call.caller.seen_teams();
-    filter.limit = kMostQueued;
-    const auto seen = store_.jobs(filter);
-    if (!seen) {
-      return error(seen.error());
-    }
-    std::set<std::string> theirs;
-    for (const JobRecord& job : *seen) {
-      theirs.insert(job.id);
-    }
-    std::erase_if(ids, [&](const std::string& id) { return !theirs.contains(id); });
-  }
+  const auto ids = dispatcher_.queue([&](const std::string& team) { return call.caller.sees(team); });
   const auto waiting = static_cast<std::int64_t>(ids.size());
   std::vector<std::string> jobs;
   std::int64_t at = std::min(after, waiting);

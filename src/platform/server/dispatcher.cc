@@ -93,19 +93,13 @@ Dispatcher::Clock::time_point Dispatcher::heard(const std::string& job) const {
   return found == heard_.end() ? Clock::time_point{} : found->second;
 }
 
-std::vector<std::string> Dispatcher::queue() const {
-  std::vector<std::pair<std::int64_t, std::string>> places;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [job, waiting] : waiting_) {
-      places.emplace_back(waiting.place, job);
-    }
-  }
-  std::sort(places.begin(), places.end());
+std::vector<std::string> Dispatcher::queue(const std::function<bool(const std::string& team)>& of) const {
   std::vector<std::string> jobs;
-  jobs.reserve(places.size());
-  for (auto& [place, job] : places) {
-    jobs.push_back(std::move(job));
+  const std::lock_guard lock(mutex_);
+  for (const QueuedJob& job : queue_) {
+    if (of(job.team)) {
+      jobs.push_back(job.id);
+    }
   }
   return jobs;
 }
@@ -522,6 +516,7 @@ void Dispatcher::place() {
                            : end + std::max<Clock::duration>(kReasonsAge, kBetweenRenewals * (end - begin));
   const std::lock_guard lock(mutex_);
   waiting_ = std::move(placing.waiting);
+  queue_ = std::move(placing.queue);
 }
 
 void Dispatcher::change(const JobRecord& job, JobState state, const std::string& code, const std::string& reason) {

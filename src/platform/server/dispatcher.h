@@ -56,7 +56,8 @@ class Dispatcher {
   bool system_places() const { return options_.system_places; }
   // As of a moment ago.
   std::optional<WaitingPlaceInQueue> waiting(const std::string& job) const;
-  std::vector<std::string> queue() const;  // all that wait, by their place
+  // All who wait, by their place; of these teams alone.
+  std::vector<std::string> queue(const std::function<bool(const std::string& team)>& of) const;
   std::int64_t guardians() const { return guardian_count_; }
   std::int64_t guardian_starts() const { return guardian_starts_; }
 
@@ -127,6 +128,7 @@ class Dispatcher {
   std::vector<JobChange> news_;  // of the store
   std::map<std::string, Clock::time_point> heard_;
   std::unordered_map<std::string, WaitingPlaceInQueue> waiting_;
+  std::vector<QueuedJob> queue_;
   std::vector<std::pair<std::string, std::function<void()>>> done_;  // by the engine's thread, of a job
   std::atomic<std::int64_t> guardian_count_{0};
   std::atomic<std::int64_t> guardian_starts_{0};

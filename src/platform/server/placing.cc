@@ -85,19 +85,23 @@ class HeldNodes {
   ResourceKinds kinds_;
 };
 
+void add_waiting(const JobRecord& job, WaitingPlaceInQueue waiting, Placing& placing) {
+  placing.queue.push_back({job.id, job.team});
+  waiting.place = static_cast<std::int64_t>(placing.queue.size());
+  placing.waiting.emplace(job.id, std::move(waiting));
+}
+
 // Everybody waits, for one reason.
 void explain_all(const LiveJobs& jobs, const std::string& reason, Placing& placing) {
-  std::int64_t place = 0;
   for (const auto& [order, job] : jobs.queue()) {
-    placing.waiting[job->id] = {reason, ++place, 0};
+    add_waiting(*job, {reason, 0, 0}, placing);
   }
 }
 
 void place_by_system(const LiveJobs& jobs, const PlacingQuestion& question, Placing& placing) {
-  std::int64_t place = 0;
   for (const auto& [order, job] : jobs.queue()) {
     if (question.ending.count(job->id) != 0) {
-      placing.waiting[job->id] = {"waits for its guardian to end", ++place, 0};
+      add_waiting(*job, {"waits for its guardian to end", 0, 0}, placing);
       continue;
     }
     SchedulingStep step;
@@ -168,19 +172,17 @@ Placing find_places(const LiveJobs& jobs, const PlacingQuestion& question, const
     }
     placing.steps.push_back(std::move(step));
   }
-  std::int64_t place = 0;
-  for (auto job = jobs.queue().begin(); question.explains && job != jobs.queue().end(); ++job) {
-    const std::string& id = job->second->id;
-    if (placed.count(id) != 0) {
+  for (auto entry = jobs.queue().begin(); question.explains && entry != jobs.queue().end(); ++entry) {
+    const JobRecord& job = *entry->second;
+    if (placed.count(job.id) != 0) {
       continue;
     }
-    ++place;
-    const auto known = reasons.find(id);
-    WaitingPlaceInQueue waiting =
-        known == reasons.end() ? WaitingPlaceInQueue{fmt::format("{} jobs are before it in the queue", place - 1), 0, 0}
-                               : std::move(known->second);
-    waiting.place = place;
-    placing.waiting.emplace(id, std::move(waiting));
+    const auto known = reasons.find(job.id);
+    if (known != reasons.end()) {
+      add_waiting(job, std::move(known->second), placing);
+    } else {
+      add_waiting(job, {fmt::format("{} jobs are before it in the queue", placing.queue.size()), 0, 0}, placing);
+    }
   }
   return placing;
 }

@@ -25,6 +25,11 @@ struct WaitingPlaceInQueue {
   std::int64_t starts_by = 0;  // microseconds since 1970; 0: nobody knows
 };
 
+struct QueuedJob {
+  std::string id;
+  std::string team;
+};
+
 struct PlacingQuestion {
   std::int64_t time = 0;  // microseconds since 1970
   EngineView engine;
@@ -39,6 +44,7 @@ struct Placing {
   std::vector<SchedulingStep> steps;
   // Of all who wait on, when the question explains.
   std::unordered_map<std::string, WaitingPlaceInQueue> waiting;
+  std::vector<QueuedJob> queue;  // the same jobs, by their place
   std::string trouble;  // nobody can be placed; empty: none
 };
 
