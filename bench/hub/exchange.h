@@ -29,6 +29,7 @@ struct Exchange {
   Optimizer optimizer = Optimizer::kSgd;
   int workers = 0;
   std::int64_t chunk_bytes = 0;  // of tesser's systems
+  bool huge_pages = true;        // likewise: where the system has them
   std::chrono::milliseconds time{};
   std::vector<std::int64_t> elements;  // of each tensor
 

@@ -1,6 +1,7 @@
 #include "hub/memory_limit.h"
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +14,8 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "hub/fused_loops.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -22,7 +25,10 @@ namespace {
 
 constexpr std::int64_t kElements = std::int64_t{1} << 26;  // of all threads: 256 MiB an array
 
+constexpr int kMostArrays = 10;
+
 struct Arrays {
+  std::array<float*, kMostArrays> all{};  // the first three of STREAM, as many elements as there are; others fewer
   float* a = nullptr;
   const float* b = nullptr;
   const float* c = nullptr;
@@ -33,6 +39,7 @@ struct Kernel {
   const char* name;
   int arrays;  // read and written
   void (*run)(const Arrays&);
+  bool is_exchange = false;
 };
 
 #define TESSER_EVERY_SET \
@@ -99,6 +106,35 @@ void triad_past_caches(const Arrays& arrays) {
 }
 #endif
 
+// An exchange of N workers' gradients with nobody but its loop: SGD with momentum, or Adam.
+constexpr std::int64_t kChunk = 1 << 16;  // elements
+
+template <int workers>
+void exchange_sgd(const Arrays& arrays) {
+  const optimizer::SgdScalars<float> scalars = {1.0F / workers, 0, 0.9F, 1, -1e-4F, false, false};
+  for (std::int64_t begin = 0; begin < arrays.elements; begin += kChunk) {
+    std::array<const float*, workers> gradients{};
+    for (int worker = 0; worker < workers; ++worker) {
+      gradients[worker] = arrays.all[2 + worker] + begin;
+    }
+    hub::fused_loops().sgd(arrays.all[0] + begin, arrays.all[1] + begin, gradients.data(), workers,
+                           std::min(kChunk, arrays.elements - begin), scalars);
+  }
+}
+
+template <int workers>
+void exchange_adam(const Arrays& arrays) {
+  const optimizer::AdamScalars<float> scalars = {1.0F / workers, 0, 1, 0.1F, 0.999F, 1e-3F, 0.5F, 1e-8F, -1e-4F, false};
+  for (std::int64_t begin = 0; begin < arrays.elements; begin += kChunk) {
+    std::array<const float*, workers> gradients{};
+    for (int worker = 0; worker < workers; ++worker) {
+      gradients[worker] = arrays.all[3 + worker] + begin;
+    }
+    hub::fused_loops().adam(arrays.all[0] + begin, arrays.all[1] + begin, arrays.all[2] + begin, gradients.data(),
+                            workers, std::min(kChunk, arrays.elements - begin), scalars);
+  }
+}
+
 constexpr Kernel kKernels[] = {
     {"copy", 2, copy},
     {"add", 3, add},
@@ -109,18 +145,41 @@ constexpr Kernel kKernels[] = {
     {"add non-temporal", 3, add_past_caches},
     {"triad non-temporal", 3, triad_past_caches},
 #endif
+    {"exchange sgd 2", 6, exchange_sgd<2>, true},
+    {"exchange sgd 4", 8, exchange_sgd<4>, true},
+    {"exchange sgd 8", 12, exchange_sgd<8>, true},
+    {"exchange adam 2", 8, exchange_adam<2>, true},
+    {"exchange adam 4", 10, exchange_adam<4>, true},
 };
 
-float* allocate(std::int64_t elements) {
+// Private memory, for which the kernel has pages of 2 MiB when asked; or as processes share it, in pages of 4 KiB.
+float* allocate(std::int64_t elements, bool huge_pages) {
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int kind = huge_pages ? MAP_PRIVATE : MAP_SHARED;
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     std::perror("no memory for the arrays of the memory limit");
     std::exit(1);
   }
-  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  ::madvise(memory, bytes, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   std::fill_n(static_cast<float*>(memory), elements, 1.0F);
   return static_cast<float*>(memory);
+}
+
+// Arrays that begin a page and a line apart beyond their size, as a hub's do.
+Arrays arrays_of(std::int64_t elements, int count, bool huge_pages) {
+  constexpr std::int64_t kStagger = 1024 + 16;
+  const std::int64_t pitch = elements + kStagger;
+  float* memory = allocate(count * pitch, huge_pages);
+  Arrays arrays;
+  for (int array = 0; array < count; ++array) {
+    arrays.all[static_cast<std::size_t>(array)] = memory + array * pitch;
+  }
+  arrays.a = arrays.all[0];
+  arrays.b = arrays.all[1];
+  arrays.c = arrays.all[2];
+  arrays.elements = elements;
+  return arrays;
 }
 
 void bind_to(int processor) {
@@ -132,7 +191,7 @@ void bind_to(int processor) {
 
 }  // namespace
 
-int measure_memory_limit(std::chrono::milliseconds time_of_each) {
+int measure_memory_limit(std::chrono::milliseconds time_of_each, bool huge_pages) {
   using Clock = std::chrono::steady_clock;
   const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   std::vector<double> best(std::size(kKernels), 0);
@@ -141,9 +200,11 @@ int measure_memory_limit(std::chrono::milliseconds time_of_each) {
   const auto body = [&](int thread) {
     bind_to(thread);
     const std::int64_t elements = kElements / threads / 16 * 16;
-    const Arrays arrays{allocate(elements), allocate(elements), allocate(elements), elements};
+    const Arrays stream = arrays_of(elements, 3, huge_pages);
+    const Arrays exchange = arrays_of(elements / 4 / 16 * 16, kMostArrays, huge_pages);
     for (std::size_t number = 0; number < std::size(kKernels); ++number) {
       const Kernel& kernel = kKernels[number];
+      const Arrays& arrays = kernel.is_exchange ? exchange : stream;
       kernel.run(arrays);
       const auto end = Clock::now() + time_of_each;
       do {
@@ -153,7 +214,7 @@ int measure_memory_limit(std::chrono::milliseconds time_of_each) {
         barrier.arrive_and_wait();
         if (thread == 0) {
           const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-          const double bytes = static_cast<double>(kernel.arrays * elements * threads) * sizeof(float);
+          const double bytes = static_cast<double>(kernel.arrays * arrays.elements * threads) * sizeof(float);
           best[number] = std::max(best[number], bytes / seconds * 1e-9);
           goes_on[0] = Clock::now() < end ? 1 : 0;
         }

@@ -23,6 +23,15 @@ def size_text(size: float) -> str:
     return f"{size / 2**20:g} MiB" if size >= 2**20 else f"{size / 2**10:g} KiB"
 
 
+def is_loop(kernel: str) -> bool:
+    """Of the memory's limit: a hub's own loop, not STREAM's."""
+    return kernel.startswith("exchange ")
+
+
+def stream(kernels: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in kernels.items() if not is_loop(name)}
+
+
 def limit_text(limits: Sequence[dict[str, float]]) -> str:
     best = {name: max(kernels[name] for kernels in limits) for name in limits[0]}
     each = ", ".join(f"{name} {value:.1f}" for name, value in best.items())
@@ -41,8 +50,10 @@ def ratio(systems: dict[str, dict], faster: str, slower: str, key: str = "exchan
     return number(systems[faster][key] / systems[slower][key]) if {faster, slower} <= set(systems) else "-"
 
 
-def part_of_limit(systems: dict[str, dict], system: str) -> str:
-    return f"{systems[system]['gb_s'] / systems[system]['limit_gb_s']:.2f}" if system in systems else "-"
+def part_of_limit(systems: dict[str, dict], system: str, limit: str = "limit_gb_s") -> str:
+    if system not in systems or systems[system][limit] is None:
+        return "-"
+    return f"{systems[system]['gb_s'] / systems[system][limit]:.2f}"
 
 
 def tables(rows: Rows) -> str:
@@ -57,7 +68,7 @@ def tables(rows: Rows) -> str:
 def table(title: str, groups: dict[tuple[str, int, str], dict[str, dict]]) -> str:
     present = [system for system in SYSTEMS if any(system in systems for systems in groups.values())]
     heads = ["model", "workers", *present, "dedicated / gloo", "at best", "colocated / gloo", "dedicated / wide"]
-    heads += ["dedicated GB/s", "of the limit"]
+    heads += ["dedicated GB/s", "of the limit", "of the loop alone"]
     lines = [f"{title}, exchanges/s, medians:", "", f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
     for (_, workers, model), systems in groups.items():
         cells = [model, str(workers)]
@@ -69,6 +80,7 @@ def table(title: str, groups: dict[tuple[str, int, str], dict[str, dict]]) -> st
             ratio(systems, "tesser-dedicated", "wide"),
             number(systems["tesser-dedicated"]["gb_s"]) if "tesser-dedicated" in systems else "-",
             part_of_limit(systems, "tesser-dedicated"),
+            part_of_limit(systems, "tesser-dedicated", "loop_gb_s"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -25,8 +25,9 @@ hub::JobSettings settings_of(const Exchange& exchange, bool colocated) {
   return settings;
 }
 
-hub::HubOptions hub_options(std::string processors, bool network = false) {
+hub::HubOptions hub_options(const Exchange& exchange, std::string processors, bool network = false) {
   hub::HubOptions options;
+  options.huge_pages = exchange.huge_pages;
   options.through_network = network;
   options.processors = std::move(processors);
   return options;
@@ -38,6 +39,7 @@ class TesserWorker final : public Worker {
                                               std::unique_ptr<hub::Hub> own, bool network) {
     hub::ClientOptions options;
     options.through_network = network;
+    options.huge_pages = exchange.huge_pages;
     const bool colocated = own != nullptr;
     options.hubs = std::move(hubs);
     options.job = "bench";
@@ -97,9 +99,9 @@ Result<void> tell_address(Meeting& meeting, int place, const std::string& url) {
 }  // namespace
 
 int measure_dedicated(const Exchange& exchange, bool network) {
-  const Serve serve = [network](Meeting& meeting, const std::function<void()>& ready,
-                                const std::function<void()>& is_over) -> Result<void> {
-    TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<hub::Hub> server, hub::Hub::open(hub_options("", network)));
+  const Serve serve = [&exchange, network](Meeting& meeting, const std::function<void()>& ready,
+                                           const std::function<void()>& is_over) -> Result<void> {
+    TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<hub::Hub> server, hub::Hub::open(hub_options(exchange, "", network)));
     TESSER_RETURN_IF_ERROR(tell_address(meeting, 0, server->url()));
     ready();
     is_over();
@@ -114,7 +116,7 @@ int measure_colocated(const Exchange& exchange) {
   return measure(exchange, nullptr, [&](int rank, Meeting& meeting) -> Result<std::unique_ptr<Worker>> {
     const int processors = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     TESSER_ASSIGN_OR_RETURN(std::unique_ptr<hub::Hub> own,
-                            hub::Hub::open(hub_options(std::to_string(rank % processors))));
+                            hub::Hub::open(hub_options(exchange, std::to_string(rank % processors))));
     TESSER_RETURN_IF_ERROR(tell_address(meeting, rank, own->url()));
     meeting.meet();
     std::vector<std::string> hubs;

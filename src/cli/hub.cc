@@ -18,6 +18,7 @@
 #include "cli/stop_signal.h"
 #include "hub/arrangement.h"
 #include "hub/hub.h"
+#include "hub/huge_pages.h"
 
 namespace tesser::cli {
 namespace {
@@ -47,6 +48,7 @@ struct Options {
   hub::HubOptions hub;
   std::string job_memory;
   std::string job_bandwidth;
+  std::string reserve_pages;
 };
 
 void log_line(const std::string& line) {
@@ -73,6 +75,11 @@ Result<int> serve(Options options) {
   TESSER_ASSIGN_OR_RETURN(const std::int64_t bandwidth, limit_of(options.job_bandwidth, "--job-bandwidth"));
   options.hub.job_memory = static_cast<std::uint64_t>(memory);
   options.hub.job_bandwidth = static_cast<double>(bandwidth);
+  hub::ReservedPages pages;  // longer than the hub
+  if (!options.reserve_pages.empty()) {
+    TESSER_ASSIGN_OR_RETURN(const std::int64_t bytes, limit_of(options.reserve_pages, "--reserve-pages"));
+    TESSER_ASSIGN_OR_RETURN(pages, hub::ReservedPages::add(static_cast<std::uint64_t>(bytes)));
+  }
   if (const char* token = std::getenv(kTokenVariable)) {
     options.hub.token = token;
   }
@@ -155,6 +162,10 @@ void add_hub(CLI::App& app, Action& action) {
   command->add_option("--hubs", options->hub.other_hubs,
                       "Hosts of other hubs that jobs may have this one connect to, for several racks or clipping: "
                       "10.0.0.2,node7, or any (this machine's only)");
+  command->add_option("--reserve-pages", options->reserve_pages,
+                      "Add pages of 2 MiB to the system's pool until the hub ends, as root: 8GiB, for it and the "
+                      "workers on this machine");
+  command->add_flag("!--no-huge-pages", options->hub.huge_pages, "Pages of 4 KiB, even where there are larger ones");
   command->add_flag("--network", options->hub.through_network,
                     "Reach workers by RDMA or TCP even on this machine, never through shared memory");
   command->footer(kServeExamples);

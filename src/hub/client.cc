@@ -36,7 +36,7 @@ Client::~Client() {
 std::span<std::byte> Client::gradient(std::int64_t key) const {
   const auto index = static_cast<std::size_t>(key);
   const std::size_t width = element_size(options_.settings.wire);
-  return {region_->data() + layout_.gradients + static_cast<std::size_t>(map_.key_begin[index]) * width,
+  return {region_->data() + layout_.gradients(options_.rank) + static_cast<std::size_t>(map_.key_begin[index]) * width,
           static_cast<std::size_t>(options_.settings.keys[index].elements) * width};
 }
 
@@ -92,7 +92,8 @@ Result<void> Client::push_rows(std::int64_t key, std::span<const std::int64_t> r
         numbers[0] = static_cast<RowNumber>(next - begin);
         const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
         const std::size_t bytes = (next - begin) * row_bytes;
-        std::memcpy(region_->data() + layout_.gradients + offset, values.data() + begin * row_bytes, bytes);
+        const std::uint64_t place = layout_.gradients(options_.rank) + offset;
+        std::memcpy(region_->data() + place, values.data() + begin * row_bytes, bytes);
         const std::uint32_t notification = notice(Notice::kGradient, number);
         if (hub.inbox == nullptr) {
           return core.sends.notify(notification, transport::Notification::kAlone);
@@ -100,9 +101,9 @@ Result<void> Client::push_rows(std::int64_t key, std::span<const std::int64_t> r
         const Inbox inbox(map_, options_.settings, static_cast<int>(hub.cores.size()));
         const std::uint64_t list_bytes = (1 + next - begin) * sizeof(RowNumber);
         if (bytes != 0) {
-          TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(*region_,
-                                                               Strided::contiguous(layout_.gradients + offset, bytes),
-                                                               *hub.inbox, Strided::contiguous(offset, bytes), sent_));
+          TESSER_TRANSPORT_RETURN_IF_FAILED(
+              hub.channel->write(*region_, Strided::contiguous(place, bytes), *hub.inbox,
+                                 Strided::contiguous(Inbox::gradients(options_.rank) + offset, bytes), sent_));
         }
         TESSER_TRANSPORT_RETURN_IF_FAILED(hub.channel->write(
             *region_, Strided::contiguous(list, list_bytes), *hub.inbox,
@@ -146,8 +147,9 @@ Result<void> Client::push(std::int64_t key, Notice kind) {
           const Chunk& chunk = map_.chunks[number];
           const std::uint64_t offset = static_cast<std::uint64_t>(chunk.begin) * width;
           const std::uint64_t bytes = static_cast<std::uint64_t>(chunk.elements) * width;
-          return core.sends.write_and_notify(*region_, Strided::contiguous(layout_.gradients + offset, bytes),
-                                             *hub.inbox, Strided::contiguous(offset, bytes), notification, sent_);
+          return core.sends.write_and_notify(
+              *region_, Strided::contiguous(layout_.gradients(options_.rank) + offset, bytes), *hub.inbox,
+              Strided::contiguous(Inbox::gradients(options_.rank) + offset, bytes), notification, sent_);
         }));
   }
   if (options_.settings.update_time == UpdateTime::kAtOnce) {

@@ -38,6 +38,7 @@ struct ClientOptions {
   JobSettings settings;
   std::chrono::milliseconds patience{60'000};  // for hubs to answer and for the other workers to start
   bool through_network = false;                // never shared memory, for tests
+  bool huge_pages = true;                      // for gradients, where the system has them
 };
 
 // One step is: push() or push_none() of every tensor and commit(), in this order where weights change at the step and

@@ -13,6 +13,7 @@
 #include "base/json_reader.h"
 #include "control/control_http.h"
 #include "hub/client.h"
+#include "hub/huge_pages.h"
 #include "hub/topology.h"
 
 namespace tesser::hub {
@@ -103,8 +104,9 @@ Result<void> Client::open_hubs() {
   options.signal_bytes = signal_bytes(cores, 1);
   TESSER_ASSIGN_OR_RETURN(device_, as_result(transport::Device::open(std::move(options))));
   TESSER_ASSIGN_OR_RETURN(
-      region_,
-      as_result(device_->allocate(layout_.bytes, {.name = "weights and gradients of " + worker_name(options_.rank)})));
+      region_, as_result(device_->allocate(
+                   layout_.bytes, {.name = "weights and gradients of " + worker_name(options_.rank),
+                                   .huge_pages = pages_for_gradients(options_.huge_pages, options_.settings)})));
   return {};
 }
 

@@ -16,6 +16,7 @@
 #include "base/json_members.h"
 #include "control/control_http.h"
 #include "hub/hub_hosts.h"
+#include "hub/huge_pages.h"
 #include "hub/job.h"
 #include "hub/metrics.h"
 #include "hub/topology.h"
@@ -45,6 +46,7 @@ class HubServer final : public Hub {
       place_.processors.push_back(options_.pins ? each.number : -1);
     }
     place_.through_network = options_.through_network;
+    place_.huge_pages = options_.huge_pages;
     place_.log = options_.log;
     place_.token = options_.token;
     place_.patience = options_.patience;
@@ -90,7 +92,7 @@ class HubServer final : public Hub {
       text += fmt::format("{:>4} {:>9} {:>6}\n", core, options_.pins ? std::to_string(processors_[core].number) : "any",
                           processors_[core].socket);
     }
-    return text;
+    return text + describe_pages(options_.huge_pages) + "\n";
   }
 
  private:

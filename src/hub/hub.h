@@ -22,6 +22,7 @@ struct HubOptions {
   std::string other_hubs;              // hosts that it connects to where a job has several hubs (hub_hosts.h)
   double job_bandwidth = 0;            // bytes of gradients and weights a second of one job; 0: no limit
   bool through_network = false;        // never shared memory, for tests
+  bool huge_pages = true;              // for weights, optimizer state and inboxes, where the system has them
   // A job that has not begun ends when nobody has been connected for so long: requests alone keep nothing here.
   std::chrono::milliseconds patience{60'000};
   std::function<void(const std::string&)> log = [](const std::string&) {};  // a line an event; any thread
@@ -34,7 +35,7 @@ class Hub {
 
   // "http://HOST:PORT"
   virtual std::string url() const = 0;
-  // For people: the processors of its cores.
+  // For people: the processors of its cores, and what pages its memory has.
   virtual std::string describe() const = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "control/control_http.h"
+#include "hub/huge_pages.h"
 #include "hub/topology.h"
 
 namespace tesser::hub {
@@ -90,7 +91,8 @@ Result<void> Job::prepare(const JoinRequest& first) {
   context_.device = device_.get();
   const JobMemory memory(context_.map, context_.settings);
   TESSER_ASSIGN_OR_RETURN(context_.region,
-                          as_result(device_->allocate(memory.bytes, {.name = "weights of job " + name_})));
+                          as_result(device_->allocate(memory.bytes, {.name = "weights of job " + name_,
+                                                                     .huge_pages = pages_for(place_.huge_pages)})));
   context_.weights = reinterpret_cast<float*>(context_.region->data());
   for (int tensor = 0; tensor < memory.state_tensors; ++tensor) {
     context_.state[static_cast<std::size_t>(tensor)] =

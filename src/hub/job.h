@@ -29,6 +29,7 @@ struct JobPlace {
   std::string token;                            // of the hubs of other racks
   std::shared_ptr<NormGroup> norm_group;        // of settings.norm_group; null without
   bool through_network = false;                 // never shared memory, for tests
+  bool huge_pages = true;                       // where the system has them
   std::function<void(const std::string&)> log;  // of events, a line each; any thread
   bool has_other_jobs = false;                  // which run on the same processors
   std::chrono::milliseconds patience{60'000};   // for a job that gathers and has nobody

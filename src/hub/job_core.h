@@ -39,7 +39,7 @@ struct WorkerEnd {
   bool shares_weights = false;                            // reads the hub's own: nothing is written to it
 
   const std::byte* gradients(const WorkerMemory& layout) const {
-    return inbox != nullptr ? inbox->data() : memory->mapped() + layout.gradients;
+    return inbox != nullptr ? inbox->data() + Inbox::gradients(rank) : memory->mapped() + layout.gradients(rank);
   }
   const RowNumber* rows(const WorkerMemory& layout, const Inbox& inbox_layout) const {
     return reinterpret_cast<const RowNumber*>(inbox != nullptr ? inbox->data() + inbox_layout.rows

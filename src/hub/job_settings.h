@@ -92,6 +92,7 @@ struct JobSettings {
 };
 
 inline constexpr std::int64_t kMostReplicas = 64;
+inline constexpr int kMostStateTensors = 3;  // of an optimizer, beside each parameter
 inline constexpr std::int64_t kMostRacks = 16;
 
 // kInvalidInput that names what is wrong.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hub/huge_pages.h"
 #include "hub/job.h"
 
 namespace tesser::hub {
@@ -121,8 +122,10 @@ Result<void> Job::connect_worker(Worker& worker, const std::shared_ptr<transport
                           as_result(channel->import_region(worker.request.memory, transport::in(kPatience))));
   if (end->memory->mapped() == nullptr) {
     TESSER_ASSIGN_OR_RETURN(
-        end->inbox, as_result(device_->allocate(context_.inbox.bytes,
-                                                {.name = fmt::format("gradients of rank {}", worker.request.rank)})));
+        end->inbox,
+        as_result(device_->allocate(context_.inbox.bytes,
+                                    {.name = fmt::format("gradients of rank {}", worker.request.rank),
+                                     .huge_pages = pages_for_gradients(place_.huge_pages, context_.settings)})));
   }
   for (std::uint32_t core = 0; core < cores_.size(); ++core) {
     const ChunkMap::Load& load = context_.map.loads[context_.hub][core];

@@ -10,8 +10,6 @@
 
 namespace tesser::hub {
 
-inline constexpr int kMostStateTensors = 3;
-
 // A chunk's memory; all have `elements` elements.
 struct ChunkMemory {
   float* weights = nullptr;

@@ -27,14 +27,14 @@ std::uint64_t slot_bytes_of(const JobSettings& settings) {
 }  // namespace
 
 WorkerMemory::WorkerMemory(const ChunkMap& map, const JobSettings& settings)
-    : gradients(bytes_of(map, DType::kFloat32)),
-      rows(gradients + bytes_of(map, settings.wire)),
+    : gradients_begin(bytes_of(map, DType::kFloat32) + (kMostStateTensors + 1) * kStagger),
+      rows(gradients(settings.replicas) + bytes_of(map, settings.wire)),
       slots(rows + row_bytes_of(map)),
       slot_bytes(slot_bytes_of(settings)),
       bytes(slots + kStepSlots * slot_bytes) {}
 
 Inbox::Inbox(const ChunkMap& map, const JobSettings& settings, int cores)
-    : rows(bytes_of(map, settings.wire)),
+    : rows(gradients(settings.replicas) + bytes_of(map, settings.wire)),
       slots(rows + row_bytes_of(map)),
       slot_bytes(slot_bytes_of(settings)),
       bytes(slots + static_cast<std::uint64_t>(cores) * kStepSlots * slot_bytes) {}

@@ -71,24 +71,46 @@ Outcome<MemoryRegion> MemoryRegion::map(std::uint64_t device, std::uint32_t id, 
     return failure(FailureKind::kInvalidArgument, "",
                    fmt::format("region '{}': {} bytes; a region has 1 to 2^46 - 1", options.name, bytes));
   }
-  const bool reserved = options.huge_pages == HugePages::kReserved;
   MemoryRegion region({device, id, options.kind, bytes}, options.name);
-  region.mapped_ = round_up(bytes, reserved ? kHugePage : std::size_t{4096});
-  region.descriptor_ = ::memfd_create("tesser", MFD_CLOEXEC | MFD_ALLOW_SEALING | (reserved ? MFD_HUGETLB : 0U));
-  if (region.descriptor_ < 0 || ::ftruncate(region.descriptor_, static_cast<off_t>(region.mapped_)) != 0) {
-    return no_memory(options, bytes, errno);
+  const bool wants_reserved = options.huge_pages == HugePages::kReserved ||
+                              (options.huge_pages == HugePages::kIfAvailable && bytes >= kHugePage);
+  bool is_mapped = wants_reserved && region.map_file(true);
+  if (!is_mapped && options.huge_pages != HugePages::kReserved) {
+    is_mapped = region.map_file(false);
+    if (is_mapped && options.huge_pages != HugePages::kNone) {
+      ::madvise(region.data_, region.mapped_, MADV_HUGEPAGE);
+    }
   }
-  // A peer that could shorten the file would have this process killed at its next access.
-  ::fcntl(region.descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  void* data = ::mmap(nullptr, region.mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, region.descriptor_, 0);
-  if (data == MAP_FAILED) {
+  if (!is_mapped) {
     return no_memory(options, bytes, errno);
-  }
-  region.data_ = static_cast<std::byte*>(data);
-  if (options.huge_pages == HugePages::kTransparent) {
-    ::madvise(data, region.mapped_, MADV_HUGEPAGE);
   }
   return region;
+}
+
+bool MemoryRegion::map_file(bool reserved) {
+  const std::size_t size = round_up(bytes(), reserved ? kHugePage : std::size_t{4096});
+  const int file = ::memfd_create("tesser", MFD_CLOEXEC | MFD_ALLOW_SEALING | (reserved ? MFD_HUGETLB : 0U));
+  if (file < 0) {
+    return false;
+  }
+  void* data = MAP_FAILED;
+  if (::ftruncate(file, static_cast<off_t>(size)) == 0) {
+    // A peer that could shorten the file would have this process killed at its next access.
+    ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    // Of reserved pages this takes all out of the pool, or fails: no later access can.
+    data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    ::close(file);
+    errno = error;
+    return false;
+  }
+  descriptor_ = file;
+  data_ = static_cast<std::byte*>(data);
+  mapped_ = size;
+  is_reserved_ = reserved;
+  return true;
 }
 
 Outcome<MemoryRegion> MemoryRegion::map_descriptor(int descriptor, const RegionHandle& handle,
@@ -110,6 +132,8 @@ Outcome<MemoryRegion> MemoryRegion::map_descriptor(int descriptor, const RegionH
                                std::strerror(errno)));
   }
   region.data_ = static_cast<std::byte*>(data);
+  // Where its owner asked for huge pages and has got them, this process maps them as such.
+  ::madvise(data, region.mapped_, MADV_HUGEPAGE);
   return region;
 }
 
@@ -118,7 +142,8 @@ MemoryRegion::MemoryRegion(MemoryRegion&& other) noexcept
       name_(std::move(other.name_)),
       data_(std::exchange(other.data_, nullptr)),
       mapped_(std::exchange(other.mapped_, 0)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      is_reserved_(other.is_reserved_) {}
 
 MemoryRegion::~MemoryRegion() {
   if (data_ != nullptr) {

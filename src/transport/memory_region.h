@@ -18,6 +18,7 @@ enum class HugePages : std::uint8_t {
   kNone,
   kTransparent,  // asks the kernel, which may not follow
   kReserved,     // from the pool of vm.nr_hugepages; refused when it is too small
+  kIfAvailable,  // reserved ones where the pool has enough, else transparent ones
 };
 
 struct RegionOptions {
@@ -58,16 +59,19 @@ class MemoryRegion {
   std::span<std::byte> span() const { return {data_, bytes()}; }
   const RegionHandle& handle() const { return handle_; }
   const std::string& name() const { return name_; }
-  int descriptor() const { return descriptor_; }  // of the memfd; -1 for a peer's memory
+  int descriptor() const { return descriptor_; }     // of the memfd; -1 for a peer's memory
+  bool is_reserved() const { return is_reserved_; }  // of huge pages from the pool; of memory allocated here
 
  private:
   MemoryRegion(RegionHandle handle, std::string name) : handle_(handle), name_(std::move(name)) {}
+  bool map_file(bool reserved);  // false with errno
 
   RegionHandle handle_;
   std::string name_;
   std::byte* data_ = nullptr;
   std::size_t mapped_ = 0;
   int descriptor_ = -1;
+  bool is_reserved_ = false;
 };
 
 }  // namespace tesser::transport

@@ -80,7 +80,7 @@ TEST(HubFailureTest, AJobOverItsMemoryIsRefusedWithTheFigures) {
   hubs.push_back(std::move(*Hub::open(options)));
   const auto outcome = Client::join(worker_options(hubs, settings_for(1, {1000}), 0));
   ASSERT_FALSE(outcome.has_value());
-  EXPECT_THAT(outcome.error().message, HasSubstr("4096 bytes"));
+  EXPECT_THAT(outcome.error().message, HasSubstr("8256 bytes"));
   EXPECT_THAT(outcome.error().message, HasSubstr("1000"));
 }
 
