@@ -7,7 +7,9 @@
 | recovery_guardian | SIGKILL of a guardian | its successor has the lease |
 | recovery_learner | SIGKILL of a learner | all learners' commands run again |
 | api_requests | | answers a second to four clients, with 1,000 jobs stored |
-| overhead | a command alone | the same as a job, beside it in turns, in percent |
+| overhead | a command alone | the same as a job, in turns, in percent of its time |
+| resolution | a command alone | the same again: how far the overhead of nothing is from 0 |
+| processor_time | | what server, guardian, learner and collector use while a job runs, in percent of a processor |
 
 Anchors of "FfDL" (Middleware 2019): an API server comes back in 3 to 5 s, a guardian in 1 to 2 s, a learner in 10 to
 20 s, overhead is up to about 5%.
@@ -33,6 +35,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import machine
+from tools import kubernetes
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench"
@@ -40,17 +43,24 @@ TESSER = Path(os.environ.get("TESSER_BINARY", ROOT / "build" / "release" / "bin"
 SLURM = ROOT / "tests" / "clusters" / "slurm-cluster.sh"
 STORED_JOBS, CLIENTS, REQUEST_SECONDS = 1000, 4, 3.0
 PATIENCE = 60.0
-# Counts for a while and says so ten times a second, as a training would; prints the seconds it took.
+ENGINES = ("local", "slurm", "kubernetes")
+# Counts for some seconds and says so ten times a second, as a training would; prints the seconds it took, and its
+# environment, for the command alone to have the same.
 COUNTING = """
-import time
-begin, total = time.perf_counter(), 0
-for step in range(30):
-    for number in range(STEPS):
-        total += number * number % 7
-    print("step", step, total, flush=True)
+import json, os, time
+def count():
+    total = 0
+    for step in range(STEPS):
+        for number in range(COUNTS):
+            total += number * number % 7
+        print("step", step, total, flush=True)
+begin = time.perf_counter()
+count()
 print("seconds", time.perf_counter() - begin, flush=True)
+print("environment", json.dumps(dict(os.environ)), flush=True)
 """
-COUNTS_A_STEP = 600_000
+STEPS, COUNTS_A_STEP = 40, 800_000
+SETTLED, WATCHED_SECONDS = 0.7, 2.0  # after the start of a job that is watched, and for how long it is
 
 
 @dataclass
@@ -69,15 +79,15 @@ class Figure:
 
 
 class Server:
-    """`tesser server` on a data directory of its own, with a client that keeps its connection."""
+    """`tesser server` on a data directory of its own."""
 
-    def __init__(self, data: Path, engine: Sequence[str]) -> None:
-        self.data, self.engine = data, engine
+    def __init__(self, data: Path, engine: Sequence[str], host: str = "127.0.0.1") -> None:
+        self.data, self.engine, self.host = data, engine, host
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        address = f"127.0.0.1:{self.port}"
+        address = f"{self.host}:{self.port}"
         command = [str(TESSER), "server", "--data", str(self.data), "--listen", address, *self.engine]
         with (self.data.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -99,7 +109,7 @@ class Server:
             self.process.wait()
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
 
     def ask(
         self,
@@ -130,26 +140,26 @@ class Server:
         history = self.ask("GET", f"/v1/jobs/{job}/history")
         return [seconds_of(change["time"]) for change in history["changes"] if change["state"] == state]
 
-    def wait(self, job: str, state: str) -> None:
+    def wait(self, job: str, state: str, pause: float = 0.005) -> None:
         def has_come() -> bool:
             now = self.job(job)
             if now["state"] in ("FAILED", "HALTED") and now["state"] != state:
                 sys.exit(f"{job} is {now['state']}: {now['reason']}")
             return now["state"] == state
 
-        until(has_come, f"{job} did not become {state}")
+        until(has_come, f"{job} did not become {state}", pause)
 
     def end(self, job: str) -> None:
         self.ask("DELETE", f"/v1/jobs/{job}")
         until(lambda: not (self.data / "jobs" / job).exists(), f"{job} was not removed")
 
 
-def until(holds: Callable[[], bool], message: str) -> None:
+def until(holds: Callable[[], bool], message: str, pause: float = 0.005) -> None:
     end = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > end:
             sys.exit(message)
-        time.sleep(0.005)
+        time.sleep(pause)
 
 
 def seconds_of(text: str) -> float:
@@ -160,16 +170,23 @@ def manifest(command: str, learners: int = 1, cpus: float = 0.5, name: str = "be
     return json.dumps({"name": name, "command": command, "learners": learners, "cpus": cpus, "restarts": 100})
 
 
-def pids_of(*words: str) -> list[int]:
-    """Processes whose command line has all of the words."""
-    found = []
+def pids_of(verb: str, *words: str, children: bool = False) -> list[int]:
+    """Processes of `tesser VERB` whose command line has all of the words; not srun or a shell that name it as theirs,
+    and `children` that go by the same words, as a collector of its learner, only if wanted.
+    """
+    found: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if all(word in line for word in words):
-                    found.append(int(entry.name))
-    return sorted(found)
+                line = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if line[1:2] == [verb] and all(word in " ".join(line) for word in words):
+                    found[int(entry.name)] = int(stat_of(entry)[1])
+    return sorted(pid for pid, parent in found.items() if children or parent not in found)
+
+
+def stat_of(process: Path) -> list[str]:
+    """What stands in its stat after its name: state, parent, ..."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def starts(server: Server, rounds: int) -> list[float]:
@@ -263,62 +280,131 @@ def requests_a_second(server: Server, jobs: int) -> list[float]:
     return values
 
 
-def overheads(server: Server, rounds: int, directory: Path) -> list[float]:
-    """In percent; a command alone and as a job in turns."""
-    script = directory / "counting.py"
-    script.write_text(COUNTING.replace("STEPS", str(COUNTS_A_STEP)))
-    values = []
-    for number in range(rounds + 1):
+def overheads(server: Server, rounds: int, directory: Path) -> tuple[list[float], list[float]]:
+    """Of a command as a job, and of the same command alone again, against it alone; in percent. The three follow each
+    other in another order each round, and are alike but for the platform: environment, session, output to a file.
+    """
+    script = counting(directory)
+    variables = json.loads(word_of("environment", job_output(server, script)))  # warms up, too
+
+    def alone() -> float:
         output = directory / "alone"
-        with output.open("w") as file:  # as a job's output goes to a file
-            subprocess.run([sys.executable, script], stdout=file, check=True)
-        alone = output.read_text()
+        with output.open("w") as file:
+            words = [sys.executable, str(script)]
+            subprocess.run(words, stdout=file, env=variables, start_new_session=True, check=True)
+        return float(word_of("seconds", output.read_text()))
+
+    def as_job() -> float:
+        return float(word_of("seconds", job_output(server, script)))
+
+    runs: list[Callable[[], float]] = [alone, as_job, alone]
+    overhead, resolution = [], []
+    for number in range(rounds):
+        order = [(number + step) % len(runs) for step in range(len(runs))]
+        times = {which: runs[which]() for which in order}
+        overhead.append(100 * (times[1] / times[0] - 1))
+        resolution.append(100 * (times[2] / times[0] - 1))
+    return overhead, resolution
+
+
+def counting(directory: Path) -> Path:
+    script = directory / "counting.py"
+    script.write_text(COUNTING.replace("STEPS", str(STEPS)).replace("COUNTS", str(COUNTS_A_STEP)))
+    return script
+
+
+def word_of(name: str, output: str) -> str:
+    return next(line.partition(" ")[2] for line in output.splitlines() if line.startswith(f"{name} "))
+
+
+def job_output(server: Server, script: Path) -> str:
+    job = server.submit(manifest(f"{sys.executable} {script}", cpus=1))
+    server.wait(job, "COMPLETED", pause=0.25)
+    lines = server.ask("GET", f"/v1/jobs/{job}/logs?limit=1000")["lines"]
+    server.end(job)
+    return "".join(line["text"] + ("" if line["cut"] else "\n") for line in lines)
+
+
+def processor_times(server: Server, rounds: int, directory: Path) -> list[float]:
+    """What the platform's own processes use while a job of one learner runs that says something ten times a second, in
+    percent of a processor. Nobody asks the server meanwhile.
+    """
+    script = counting(directory)
+    ticks = os.sysconf("SC_CLK_TCK")
+
+    def used(job: str) -> float:
+        assert server.process is not None
+        total, volume = 0, str(server.data / "jobs" / job)
+        of_job = [pid for verb in ("guardian", "learner") for pid in pids_of(verb, volume, children=True)]
+        for pid in [server.process.pid, *of_job]:
+            with contextlib.suppress(OSError):
+                fields = stat_of(Path("/proc", str(pid)))
+                total += int(fields[11]) + int(fields[12])
+        return total / ticks
+
+    values = []
+    for _ in range(rounds):
         job = server.submit(manifest(f"{sys.executable} {script}", cpus=1))
-        server.wait(job, "COMPLETED")
-        lines = server.ask("GET", f"/v1/jobs/{job}/logs?limit=1000")["lines"]
-        as_job = next(line["text"] for line in lines if line["text"].startswith("seconds"))
-        times = [float(text.split()[-1]) for text in (alone.strip().splitlines()[-1], as_job)]
-        if number > 0:  # the first warms up
-            values.append(100 * (times[1] / times[0] - 1))
+        server.wait(job, "PROCESSING")
+        time.sleep(SETTLED)
+        begin, before = time.monotonic(), used(job)
+        time.sleep(WATCHED_SECONDS)
+        values.append(100 * (used(job) - before) / (time.monotonic() - begin))
+        server.wait(job, "COMPLETED", pause=0.25)
         server.end(job)
     return values
 
 
 @contextlib.contextmanager
-def cluster_of(engine: str, directory: Path) -> Iterator[Sequence[str]]:
-    """The server's options for the engine, whose cluster runs meanwhile."""
-    if engine == "local":
-        yield ["--engine", "local"]
-        return
-    cluster = directory / "slurm"
-    up = subprocess.run(
-        [SLURM, "up", cluster, "--cpus", "2", "--owner", str(os.getpid())], capture_output=True, text=True
-    )
-    if up.returncode != 0:
-        sys.exit(up.stderr.strip())
-    try:
-        yield ["--engine", "slurm", "--slurm-conf", str(cluster / "slurm.conf")]
-    finally:
-        subprocess.run([SLURM, "down", cluster], check=False, stdout=subprocess.DEVNULL)
+def server_of(engine: str, directory: Path) -> Iterator[Server]:
+    """With the engine, whose cluster runs meanwhile."""
+    data = directory / "data"
+    data.mkdir()
+    match engine:
+        case "local":
+            yield Server(data, ["--engine", "local"])
+        case "slurm":
+            cluster = directory / "slurm"
+            up = subprocess.run(
+                [SLURM, "up", cluster, "--cpus", "2", "--owner", str(os.getpid())], capture_output=True, text=True
+            )
+            if up.returncode != 0:
+                sys.exit(up.stderr.strip())
+            try:
+                yield Server(data, ["--engine", "slurm", "--slurm-conf", str(cluster / "slurm.conf")])
+            finally:
+                subprocess.run([SLURM, "down", cluster], check=False, stdout=subprocess.DEVNULL)
+        case "kubernetes":
+            with kubernetes.cluster() as variables:
+                os.environ.update(variables)
+                from tests.platform.kubernetes import platform_on_kubernetes as cluster_tests
+
+                options = [*cluster_tests.engine_options(), "--host-directory", str(directory)]
+                yield Server(data, options, cluster_tests.ADDRESS)
 
 
 def measure(engine: str, rounds: int, jobs: int) -> list[Figure]:
     figures = []
+
+    def add(name: str, values: Sequence[float], unit: str = "s") -> None:
+        figures.append(Figure.of(name, engine, values, unit))
+
     with tempfile.TemporaryDirectory(prefix="tesser-bench-") as name:
         directory = Path(name)
-        with cluster_of(engine, directory) as options:
-            server = Server(directory / "data", options)
-            server.data.mkdir()
+        with server_of(engine, directory) as server:
             server.start()
             try:
                 starts(server, 1)  # warms up
-                figures.append(Figure.of("submit_to_running", engine, starts(server, rounds), "s"))
-                figures.append(Figure.of("recovery_guardian", engine, guardian_recoveries(server, rounds), "s"))
-                figures.append(Figure.of("recovery_learner", engine, learner_recoveries(server, rounds), "s"))
-                figures.append(Figure.of("recovery_server", engine, server_recoveries(server, rounds), "s"))
-                figures.append(Figure.of("overhead", engine, overheads(server, max(rounds // 2, 3), directory), "%"))
+                add("submit_to_running", starts(server, rounds))
+                add("recovery_guardian", guardian_recoveries(server, rounds))
+                add("recovery_learner", learner_recoveries(server, rounds))
+                add("recovery_server", server_recoveries(server, rounds))
+                overhead, resolution = overheads(server, max(rounds, 6), directory)
+                add("overhead", overhead, "%")
+                add("resolution", resolution, "%")
+                add("processor_time", processor_times(server, max(rounds // 2, 3), directory), "%")
                 if engine == "local":
-                    figures.append(Figure.of("api_requests", engine, requests_a_second(server, jobs), "requests/s"))
+                    add("api_requests", requests_a_second(server, jobs), "requests/s")
                     for job in server.ask("GET", "/v1/jobs?limit=1000")["jobs"]:
                         server.ask("DELETE", f"/v1/jobs/{job['id']}")
                     until(lambda: not any((server.data / "jobs").iterdir()), "the stored jobs were not removed")
@@ -329,18 +415,18 @@ def measure(engine: str, rounds: int, jobs: int) -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./x bench platform", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--engines", default="local,slurm", help="of local, slurm (default: both)")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="of local, slurm, kubernetes, which needs root")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=STORED_JOBS, help="stored while requests are counted")
     options = parser.parse_args()
     figures: list[Figure] = []
     for engine in options.engines.split(","):
-        if engine not in ("local", "slurm"):
-            parser.error(f"there is no engine {engine} to measure; engines: local, slurm")
+        if engine not in ENGINES:
+            parser.error(f"there is no engine {engine} to measure; engines: {', '.join(ENGINES)}")
         figures += measure(engine, options.rounds, options.jobs)
-    print(f"{'figure':20} {'engine':8} {'median':>10} {'p99':>10}")
+    print(f"{'figure':20} {'engine':10} {'median':>10} {'p99':>10}")
     for each in figures:
-        print(f"{each.figure:20} {each.engine:8} {each.median:10.3f} {each.p99:10.3f} {each.unit}")
+        print(f"{each.figure:20} {each.engine:10} {each.median:10.3f} {each.p99:10.3f} {each.unit}")
     path = OUTPUT / "platform.json"
     path.write_text(json.dumps([vars(each) for each in figures], indent=1) + "\n")
     print(f"figures: {path.relative_to(ROOT)}, on {machine.description()}")

@@ -79,6 +79,13 @@ class Engine {
   // engine made for it; and nothing that is not the job's. Returns when none is left. Idempotent.
   virtual Result<void> remove(const std::string& job, const std::string& team, std::optional<int> attempt) = 0;
 
+  // As remove() of one attempt, which another of the same size on the same nodes is to follow at once: the engine may
+  // keep for a few seconds what it holds there, and may go on listing the attempt's learners as ended. Where no
+  // deployment comes it gives all back by itself, and remove() of all attempts does so at once.
+  virtual Result<void> vacate(const std::string& job, const std::string& team, int attempt) {
+    return remove(job, team, attempt);
+  }
+
   // Where the engine's system looks after guardians, that part of it, which lives as long as the engine; else nullptr,
   // and the server starts guardians as processes.
   virtual GuardianHost* guardian_host() { return nullptr; }

@@ -19,28 +19,60 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 
-// Nothing of a job stands in these scripts: all of it comes as arguments.
+// What runs first. Of a job only the words of srun stand in a script, quoted.
 constexpr std::string_view kBatch = R"sh(#!/bin/sh
-# Starts the learners of one attempt of a tesser job. Arguments: its directory, the ticket, and those of srun.
+# Starts the learners of one attempt of a tesser job, and then of those that follow on the same nodes, each of which says
+# so within seconds. Arguments: the directory of the first, the ticket.
 directory=$1 ticket=$2
-shift 2
-mkdir "$directory/begun-$ticket" || exit 0
-if [ "$(cat "$directory/ticket")" != "$ticket" ]; then
-  echo "The attempt was removed or submitted anew; nothing is started." >&2
-  exit 0
-fi
-exec srun "$@"
+# A change of the directory has this node ask a shared file system what others have put there.
+look() { mkdir "$directory/look" 2>/dev/null; rmdir "$directory/look" 2>/dev/null; }
+has_no_step() {
+  steps=$(squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format=%i) || return
+  case $steps in *.[0-9]*) return 1 ;; esac
+}
+while :; do
+  exec >>"$directory/batch.log" 2>&1
+  mkdir "$directory/begun-$ticket" || exit 0
+  if [ "$(cat "$directory/ticket")" != "$ticket" ]; then
+    echo "The attempt was removed or submitted anew; nothing is started." >&2
+    exit 0
+  fi
+  unset SLURM_HOSTFILE
+  if [ -e "$directory/hosts" ]; then
+    SLURM_HOSTFILE=$directory/hosts
+    export SLURM_HOSTFILE
+  fi
+  . "$directory/words"
+  srun "$@"
+  code=$?
+  # One that was killed leaves its step behind, which Slurm ends with this script.
+  tries=0
+  until has_no_step; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 20 ] || exit "$code"
+    sleep 0.05
+  done
+  : >"$directory/over"
+  tries=0
+  until [ -e "$directory/next" ]; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 60 ] && mkdir "$directory/next" 2>/dev/null; then
+      exit "$code"
+    fi
+    sleep 0.05
+    look
+  done
+  [ -f "$directory/next" ] || exit "$code"
+  directory=${directory%/*/*}/$(cat "$directory/next")/${directory##*/}
+done
 )sh";
 
-constexpr std::string_view kEpilog = R"(#!/bin/sh
-# Slurm runs this when the process of a learner is gone.
-: >"${0%/*}/ended-$SLURM_PROCID"
-)";
-
-// Becomes the learner of its rank.
+// Starts the learner of its rank and marks its end. Slurm's --task-epilog would do that too, and in some versions holds
+// the end of a node's learners up by a second each.
 constexpr std::string_view kStart =
-    R"(printf '%s\n' "$SLURMD_NODENAME" >"$1/started-$SLURM_PROCID" || exit 75; shift; )"
-    R"(TESSER_RANK=$SLURM_PROCID; export TESSER_RANK; unset SLURM_HOSTFILE; exec "$@")";
+    R"(d=$1; shift; printf '%s\n' "$SLURMD_NODENAME" >"$d/started-$SLURM_PROCID" || exit 75; )"
+    R"(TESSER_RANK=$SLURM_PROCID; export TESSER_RANK; unset SLURM_HOSTFILE; trap : TERM; "$@"; c=$?; )"
+    R"(: >"$d/ended-$TESSER_RANK" || exit 75; exit "$c")";
 
 std::optional<int> rank_after(const std::string& name, std::string_view prefix) {
   int rank = 0;
@@ -87,10 +119,20 @@ Result<void> write_script(const fs::path& path, std::string_view text) {
   return {};
 }
 
-std::string joined(const std::set<std::string>& names) {
+// For a shell, as one word.
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char each : word) {
+    text += each == '\'' ? "'\\''" : std::string(1, each);
+  }
+  return text + "'";
+}
+
+template <typename Names>
+std::string joined(const Names& names, std::string_view between) {
   std::string text;
   for (const std::string& name : names) {
-    text += (text.empty() ? "" : ",") + name;
+    text += (text.empty() ? "" : std::string(between)) + name;
   }
   return text;
 }
@@ -138,9 +180,14 @@ void SlurmAttempt::remove_ticket() const {
   fs::remove(directory_ / "ticket", ignored);
 }
 
-Result<void> SlurmAttempt::write(const Placement& chosen) const {
+Result<void> SlurmAttempt::write(const Placement& chosen, const SlurmWords& words) const {
+  std::string set = "set --";
+  for (const std::string& word : words.srun) {
+    set += " " + quoted(word);
+  }
   TESSER_RETURN_IF_ERROR(write_script(directory_ / "batch", kBatch));
-  TESSER_RETURN_IF_ERROR(write_script(directory_ / "epilog", kEpilog));
+  TESSER_RETURN_IF_ERROR(write_file_atomically(directory_ / "words", set + "\n"));
+  TESSER_RETURN_IF_ERROR(write_file_atomically(directory_ / "size", words.size));
   if (chosen.empty()) {
     return {};
   }
@@ -154,7 +201,7 @@ Result<void> SlurmAttempt::write(const Placement& chosen) const {
 void SlurmAttempt::clear() const {
   for (const std::string& name : names_in(directory_)) {
     const bool is_mark = name.starts_with("begun-") || rank_after(name, "started-") || rank_after(name, "ended-");
-    if (is_mark || name == "hosts") {
+    if (is_mark || name == "hosts" || name == "size" || name == "over" || name == "next") {
       std::error_code ignored;
       fs::remove(directory_ / name, ignored);
     }
@@ -184,7 +231,35 @@ SlurmMarks SlurmAttempt::marks() const {
   return marks;
 }
 
+std::string SlurmAttempt::size() const { return read_file(directory_ / "size").value_or(""); }
+
+bool SlurmAttempt::is_over() const {
+  const std::vector<std::string> names = names_in(directory_);
+  return std::find(names.begin(), names.end(), "over") != names.end();
+}
+
+std::optional<int> SlurmAttempt::next() const {
+  const auto text = read_file(directory_ / "next", 64);
+  return text ? rank_after("-" + *text, "-") : std::nullopt;
+}
+
+Result<bool> SlurmAttempt::write_next(int attempt) const {
+  // A link fails where the name is taken, also by batch, which then ends.
+  const fs::path written = directory_ / fmt::format("next-{}", new_slurm_ticket());
+  TESSER_RETURN_IF_ERROR(write_file_atomically(written, std::to_string(attempt)));
+  std::error_code error;
+  fs::create_hard_link(written, directory_ / "next", error);
+  std::error_code ignored;
+  fs::remove(written, ignored);
+  return !error;
+}
+
 std::size_t SlurmAttempt::count_of_marks() const { return names_in(directory_).size(); }
+
+std::set<int> SlurmAttempt::ended_badly() const {
+  const auto text = read_file(directory_ / "batch.log");
+  return tasks_that_ended_badly(text ? *text : "");
+}
 
 std::string SlurmAttempt::last_words() const {
   std::ifstream file(directory_ / "batch.log");
@@ -200,7 +275,7 @@ std::string new_slurm_ticket() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-Result<std::vector<std::string>> words_of_sbatch(const Deployment& deployment, const SlurmRequest& request) {
+Result<SlurmWords> slurm_words(const Deployment& deployment, const SlurmRequest& request) {
   const Volume volume(deployment.volume);
   const SlurmAttempt attempt(deployment.volume, deployment.attempt);
   const std::size_t learners = deployment.nodes.size();
@@ -231,11 +306,15 @@ Result<std::vector<std::string>> words_of_sbatch(const Deployment& deployment, c
       nodes.insert(node);
     }
     // srun takes the node of each task from SLURM_HOSTFILE, and would take a list of nodes for just that.
-    places = {fmt::format("--nodes={}", nodes.size()), "--nodelist=" + joined(nodes)};
+    places = {fmt::format("--nodes={}", nodes.size()), "--nodelist=" + joined(nodes, ",")};
     tasks.emplace_back("--distribution=arbitrary");
   }
 
-  std::vector<std::string> words = {
+  const std::string memory_per_processor = fmt::format(
+      "--mem-per-cpu={}M",
+      std::max<std::int64_t>(1, memory > 0 ? (memory + processors - 1) / processors : request.share_of_memory));
+  SlurmWords words;
+  words.sbatch = {
       "sbatch",
       "--parsable",
       "--job-name=" + slurm_job_name(deployment.job),
@@ -246,35 +325,39 @@ Result<std::vector<std::string>> words_of_sbatch(const Deployment& deployment, c
       "--export=ALL",  // of the few variables that sbatch itself is given
       "--no-requeue",
       "--no-kill",  // learners on other nodes end as their guardian says, with a checkpoint
-      fmt::format("--mem-per-cpu={}M", std::max<std::int64_t>(1, memory > 0 ? (memory + processors - 1) / processors
-                                                                            : request.share_of_memory)),
+      memory_per_processor,
   };
   if (!request.partition.empty()) {
-    words.push_back("--partition=" + request.partition);
+    words.sbatch.push_back("--partition=" + request.partition);
   }
-  words.insert(words.end(), places.begin(), places.end());
-  words.insert(words.end(), tasks.begin(), tasks.end());
-  words.insert(words.end(), {(attempt.directory() / "batch").string(), attempt.directory().string(), request.ticket});
+  words.sbatch.insert(words.sbatch.end(), places.begin(), places.end());
+  words.sbatch.insert(words.sbatch.end(), tasks.begin(), tasks.end());
+  words.size = fmt::format("{}\n{}\n{}\n", request.partition, memory_per_processor, joined(tasks, "\n"));
+  for (const std::string& node : request.chosen) {
+    words.size += node + "\n";
+  }
+  words.sbatch.insert(words.sbatch.end(),
+                      {(attempt.directory() / "batch").string(), attempt.directory().string(), request.ticket});
 
-  // From here on, arguments of srun.
-  words.insert(words.end(), tasks.begin(), tasks.end());
-  words.insert(words.end(), {
-                                "--no-kill",
-                                "--kill-on-bad-exit=0",
-                                "--wait=0",
-                                "--mpi=none",
-                                "--input=none",
-                                "--output=" + as_pattern(volume.attempt(deployment.attempt)) + "/learner-%t.log",
-                                "--open-mode=append",
-                                "--task-epilog=" + (attempt.directory() / "epilog").string(),
-                                "/usr/bin/env",
-                                "--",
-                            });
+  words.srun = std::move(tasks);
+  words.srun.insert(words.srun.end(),
+                    {
+                        "--no-kill",
+                        "--kill-on-bad-exit=0",
+                        "--wait=0",
+                        "--mpi=none",
+                        "--input=none",
+                        "--output=" + as_pattern(volume.attempt(deployment.attempt)) + "/learner-%t.log",
+                        "--open-mode=append",
+                        "/usr/bin/env",
+                        "--",
+                    });
   for (const auto& [name, value] : deployment.environment) {
-    words.push_back(fmt::format("{}={}", name, value));
+    words.srun.push_back(fmt::format("{}={}", name, value));
   }
-  words.insert(words.end(), {"/bin/sh", "-c", std::string(kStart), "tesser-learner", attempt.directory().string()});
-  words.insert(words.end(), deployment.command.begin(), deployment.command.end());
+  words.srun.insert(words.srun.end(),
+                    {"/bin/sh", "-c", std::string(kStart), "tesser-learner", attempt.directory().string()});
+  words.srun.insert(words.srun.end(), deployment.command.begin(), deployment.command.end());
   return words;
 }
 

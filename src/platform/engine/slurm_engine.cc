@@ -24,6 +24,9 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kLookAtMarks{50};
 constexpr milliseconds kAskAgain{100};
+// How long the processes of an attempt may take to be gone after they were killed, for its Slurm job to go on.
+constexpr milliseconds kEndOfStep{2000};
+constexpr milliseconds kLookAtEnd{10};
 
 // What Slurm's commands may see of this process's environment.
 std::vector<std::string> environment_of_commands(const std::filesystem::path& configuration) {
@@ -67,6 +70,7 @@ class SlurmEngine final : public Engine {
   Result<std::vector<LearnerStatus>> learners(const std::string& job, const std::string& team) override;
   void wait(const std::string& job, const std::string& team, milliseconds time) override;
   Result<void> remove(const std::string& job, const std::string& team, std::optional<int> attempt) override;
+  Result<void> vacate(const std::string& job, const std::string& team, int attempt) override;
 
  private:
   using Directory = std::pair<std::filesystem::path, int>;  // a volume and an attempt there
@@ -78,7 +82,10 @@ class SlurmEngine final : public Engine {
   Result<std::vector<Node>> nodes_until(Deadline deadline) const;
   // All that Slurm still knows of a job, newest first; remembers where its attempts lie.
   Result<std::vector<SlurmJob>> find(const std::string& job, Deadline deadline);
-  Result<void> submit(const Deployment& deployment, const SlurmRequest& request, Deadline deadline);
+  Result<void> submit(const Deployment& deployment, const SlurmRequest& request, const SlurmWords& words,
+                      Deadline deadline);
+  // Goes on in a Slurm job whose last attempt was vacated, if one of this size waits for that.
+  Result<bool> follow(const Deployment& deployment, SlurmRequest request, const std::vector<SlurmJob>& jobs);
   Result<std::set<std::string>> nodes_taken_from(const SlurmJob& job, const Placement& hosts, Deadline deadline) const;
   Result<std::map<std::string, NodeState>> states_of(const std::set<std::string>& nodes, Deadline deadline) const;
   // Ends the Slurm jobs for which `is_meant` holds; returns when none can run anything any more.
@@ -143,8 +150,16 @@ Result<std::vector<SlurmJob>> SlurmEngine::find(const std::string& job, Deadline
   std::vector<SlurmJob> jobs = slurm_jobs_from_squeue(text);
   std::sort(jobs.begin(), jobs.end(),
             [](const SlurmJob& left, const SlurmJob& right) { return std::stoll(left.id) > std::stoll(right.id); });
-  for (const SlurmJob& each : jobs) {
+  for (SlurmJob& each : jobs) {
     directories_[job].insert({each.directory, each.label.attempt});
+    while (const auto next = SlurmAttempt(each.directory, each.label.attempt).next()) {
+      if (*next <= each.label.attempt) {
+        break;
+      }
+      each.label.attempt = *next;
+      ++each.steps;
+      directories_[job].insert({each.directory, *next});
+    }
   }
   return jobs;
 }
@@ -184,7 +199,11 @@ Result<void> SlurmEngine::deploy(const Deployment& deployment) {
       request.share_of_memory = request.share_of_memory == 0 ? share : std::min(request.share_of_memory, share);
     }
   }
-  TESSER_ASSIGN_OR_RETURN(auto words, words_of_sbatch(deployment, request));
+  TESSER_ASSIGN_OR_RETURN(const SlurmWords words, slurm_words(deployment, request));
+  TESSER_ASSIGN_OR_RETURN(const bool follows, follow(deployment, request, before));
+  if (follows) {
+    return {};
+  }
 
   // From here on earlier submissions that are still under way start nothing; those that just had, end.
   directories_[job].insert({deployment.volume, deployment.attempt});
@@ -192,17 +211,48 @@ Result<void> SlurmEngine::deploy(const Deployment& deployment) {
   TESSER_RETURN_IF_ERROR(cancel(
       job, [&](const SlurmJob& each) { return each.label.attempt == deployment.attempt; }, deadline));
   attempt.clear();
-  TESSER_RETURN_IF_ERROR(attempt.write(request.chosen));
+  TESSER_RETURN_IF_ERROR(attempt.write(request.chosen, words));
 
-  const auto submitted = submit(deployment, request, deadline);
+  const auto submitted = submit(deployment, request, words, deadline);
   if (!submitted) {
     attempt.remove_ticket();
   }
   return submitted;
 }
 
-Result<void> SlurmEngine::submit(const Deployment& deployment, const SlurmRequest& request, Deadline deadline) {
-  TESSER_ASSIGN_OR_RETURN(auto words, words_of_sbatch(deployment, request));
+Result<bool> SlurmEngine::follow(const Deployment& deployment, SlurmRequest request,
+                                 const std::vector<SlurmJob>& jobs) {
+  const SlurmAttempt attempt(deployment.volume, deployment.attempt);
+  for (const SlurmJob& each : jobs) {
+    const SlurmAttempt last(each.directory, each.label.attempt);
+    if (each.state != "RUNNING" || each.directory != deployment.volume || each.label.attempt >= deployment.attempt ||
+        !last.ticket().empty() || !last.is_over()) {
+      continue;
+    }
+    request.ticket = each.label.ticket;
+    TESSER_ASSIGN_OR_RETURN(const SlurmWords words, slurm_words(deployment, request));
+    std::set<std::string> had;
+    for (const auto& [rank, node] : last.marks().started) {
+      had.insert(node);
+    }
+    if (words.size != last.size() || each.node_count < static_cast<int>(had.size())) {  // a node was taken from it
+      continue;
+    }
+    directories_[deployment.job].insert({deployment.volume, deployment.attempt});
+    TESSER_RETURN_IF_ERROR(attempt.write_ticket(request.ticket));
+    attempt.clear();
+    TESSER_RETURN_IF_ERROR(attempt.write(request.chosen, words));
+    TESSER_ASSIGN_OR_RETURN(const bool waited, last.write_next(deployment.attempt));
+    if (waited) {
+      return true;
+    }
+    attempt.remove_ticket();
+  }
+  return false;
+}
+
+Result<void> SlurmEngine::submit(const Deployment& deployment, const SlurmRequest& request, const SlurmWords& words,
+                                 Deadline deadline) {
   std::vector<std::string> environment = environment_;
   if (!request.chosen.empty()) {
     // How sbatch and srun take the node of each task.
@@ -210,7 +260,7 @@ Result<void> SlurmEngine::submit(const Deployment& deployment, const SlurmReques
     environment.push_back("SLURM_HOSTFILE=" + (attempt.directory() / "hosts").string());
   }
   // Some time is left to look what has become of it.
-  const auto answer = run_command({std::move(words), std::move(environment), deadline - settings_.patience / 4});
+  const auto answer = run_command({words.sbatch, std::move(environment), deadline - settings_.patience / 4});
   if (answer && answer->exit_code == 0) {
     return {};
   }
@@ -298,11 +348,16 @@ Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job,
   }
 
   std::map<int, SlurmMarks> marks;
+  std::map<int, bool> over;
   std::map<int, Placement> hosts;
   std::set<std::string> nodes;
   for (const auto& [number, found] : newest) {
     const SlurmAttempt attempt(found->directory, number);
     marks[number] = attempt.marks();
+    if (is_running_in_slurm(found->state)) {
+      marks[number].ended.merge(attempt.ended_badly());
+      over[number] = attempt.is_over();
+    }
     hosts[number] = attempt.hosts();
     hosts[number].resize(static_cast<std::size_t>(found->label.learners));
     for (const auto& [rank, node] : marks[number].started) {
@@ -323,7 +378,8 @@ Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job,
 
   std::vector<LearnerStatus> learners;
   for (const auto& [number, found] : newest) {
-    const std::string last_words = can_run(*found) ? "" : SlurmAttempt(found->directory, number).last_words();
+    const std::string last_words =
+        can_run(*found) && !over[number] ? "" : SlurmAttempt(found->directory, number).last_words();
     for (int rank = 0; rank < found->label.learners; ++rank) {
       LearnerStatus status{number, rank, LearnerState::kRunning, hosts[number][static_cast<std::size_t>(rank)], ""};
       const auto node = states.find(status.node);
@@ -340,6 +396,9 @@ Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job,
       } else if (taken[number].count(status.node) > 0) {
         status.state = LearnerState::kLost;
         status.reason = fmt::format("node {} failed, and Slurm has taken it from job {}", status.node, found->id);
+      } else if (is_running_in_slurm(found->state) && over[number]) {
+        status.state = LearnerState::kEnded;
+        status.reason = last_words;
       } else if (is_running_in_slurm(found->state)) {
         status.state = has_started ? LearnerState::kRunning : LearnerState::kWaiting;
         status.reason = found->state == "RUNNING" && has_started ? ""
@@ -393,7 +452,7 @@ Result<void> SlurmEngine::cancel(const std::string& job, const IsMeant& is_meant
         left += fmt::format("{}{} ({})", left.empty() ? "" : ", ", each.id, each.state);
         words.push_back(each.id);
         if (is_running_in_slurm(each.state)) {
-          steps.push_back(each.id + ".0");
+          steps.push_back(fmt::format("{}.{}", each.id, each.steps - 1));
         }
       }
     }
@@ -436,6 +495,33 @@ Result<void> SlurmEngine::remove(const std::string& job, const std::string&, std
     seen_marks_.erase(job);
   }
   return {};
+}
+
+// The batch job waits for another attempt when all learners have ended.
+Result<void> SlurmEngine::vacate(const std::string& job, const std::string& team, int attempt) {
+  const Deadline deadline = soon();
+  TESSER_ASSIGN_OR_RETURN(const std::vector<SlurmJob> jobs, find(job, deadline));
+  for (const SlurmJob& each : jobs) {
+    const SlurmAttempt last(each.directory, attempt);
+    const std::string ticket = last.ticket();
+    if (each.state != "RUNNING" || each.label.attempt != attempt || (!ticket.empty() && ticket != each.label.ticket)) {
+      continue;
+    }
+    last.remove_ticket();
+    if (!last.is_over()) {
+      const std::string step = fmt::format("{}.{}", each.id, each.steps - 1);
+      TESSER_RETURN_IF_ERROR(run({"scancel", "--quiet", "--signal=KILL", step}, deadline));
+    }
+    const Deadline until = std::min(deadline, steady_clock::now() + kEndOfStep);
+    while (steady_clock::now() < until) {
+      if (last.is_over()) {
+        return {};
+      }
+      std::this_thread::sleep_for(kLookAtEnd);
+    }
+    break;
+  }
+  return remove(job, team, attempt);
 }
 
 }  // namespace

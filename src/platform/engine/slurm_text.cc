@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kName = "tesser";
 constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+constexpr std::int64_t kMostTasks = 65536;  // of one job
 
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -292,6 +293,29 @@ std::vector<SlurmPartition> partitions_from_scontrol(std::string_view text) {
     }
   }
   return partitions;
+}
+
+std::set<int> tasks_that_ended_badly(std::string_view srun_errors) {
+  std::set<int> tasks;
+  for (std::string_view line : split(srun_errors, '\n')) {
+    // "srun: error: ", nodes, and then the tasks.
+    const std::size_t at = line.find(": task");
+    const std::size_t begin = at == std::string_view::npos ? at : line.find(' ', at + 2);
+    const std::size_t end = begin == std::string_view::npos ? begin : line.find(':', begin);
+    if (!line.starts_with("srun: error: ") || end == std::string_view::npos) {
+      continue;
+    }
+    for (const std::string_view part : split(line.substr(begin + 1, end - begin - 1), ',')) {
+      const std::size_t dash = std::min(part.find('-'), part.size());
+      const auto first = number(part.substr(0, dash));
+      const auto last = dash < part.size() ? number(part.substr(dash + 1)) : first;
+      for (std::int64_t task = first.value_or(0); first && last && task <= std::min(*last, *first + kMostTasks);
+           ++task) {
+        tasks.insert(static_cast<int>(task));
+      }
+    }
+  }
+  return tasks;
 }
 
 bool is_refusal(std::string_view errors) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,13 +28,14 @@ std::optional<SlurmLabel> label_from_comment(std::string_view comment);
 
 // One Slurm job.
 struct SlurmJob {
-  std::string id;      // digits
-  std::string state;   // "PENDING", "RUNNING", "NODE_FAIL" ...
-  std::string reason;  // as Slurm has it: "Resources"
-  SlurmLabel label;
+  std::string id;         // digits
+  std::string state;      // "PENDING", "RUNNING", "NODE_FAIL" ...
+  std::string reason;     // as Slurm has it: "Resources"
+  SlurmLabel label;       // as it was submitted
   int node_count = 0;     // nodes that it has; one that failed is taken from it
   std::string nodes;      // of these, in Slurm's short form: "node[1-2]"
   std::string directory;  // its work directory: the volume
+  int steps = 1;          // attempts that have run in it one after the other; the last one is label.attempt
 };
 
 // Arguments of squeue that make it print what slurm_jobs_from_squeue() reads.
@@ -68,6 +70,9 @@ std::vector<SlurmPartition> partitions_from_scontrol(std::string_view text);
 std::string why_not_ready(std::string_view state);
 // Whether what ran on a node with this state is gone, or out of reach for good.
 bool is_lost(std::string_view state);
+
+// Tasks of which srun says that they ended badly ("srun: error: node1: tasks 0,2-3: Killed").
+std::set<int> tasks_that_ended_badly(std::string_view srun_errors);
 
 // Whether sbatch's words say that it will never take this submission, as opposed to not now.
 bool is_refusal(std::string_view errors);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <vector>
@@ -32,6 +33,10 @@ struct AttemptView {
 // says is looked at before the markers are: a learner writes its marker before it ends.
 AttemptView look(const Volume& volume, int attempt, const Placement& nodes, bool has_gone,
                  const std::vector<LearnerStatus>* statuses);
+
+// Has this machine ask a shared file system anew what a directory holds: of names that were not there it may remember
+// that for seconds, until it changes the directory itself. False when it cannot be changed.
+bool forget_what_is_in(const std::filesystem::path& directory);
 
 struct Verdict {
   EndCause cause = EndCause::kDone;

@@ -38,7 +38,7 @@ constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{5000};
 constexpr milliseconds kIdle{1000};
 // On file systems that nodes share: how often markers are looked for, and how much later than the engine's word a
-// marker may show.
+// marker may show where it cannot be asked for.
 constexpr milliseconds kSharedPoll{50};
 constexpr milliseconds kSharedDelay{1000};
 
@@ -257,6 +257,7 @@ class Guardian {
     link_->wait_for_right_to_act();
     outcome = engine_->deploy(deployment);
     if (outcome) {
+      has_vacated_ = false;
       deployed_at_ = steady_clock::now();
       return note(record(RecordKind::kDeployed, deployment.attempt));
     }
@@ -336,14 +337,21 @@ class Guardian {
       auto next_look = steady_clock::now() + kIdle;
       const auto seen = engine_watch_->seen();
       const bool is_recent = seen && seen->asked >= deployed_at_;
-      const AttemptView view =
-          look(volume_, attempt.number, attempt.nodes, has_gone, is_recent ? &seen->learners : nullptr);
+      const auto look_now = [&] {
+        return look(volume_, attempt.number, attempt.nodes, has_gone, is_recent ? &seen->learners : nullptr);
+      };
+      AttemptView view = look_now();
       auto found = verdict(volume_, view);
-      // Between nodes a marker may come later than the engine's word that its learner has ended.
+      // Between nodes a marker may show later than the engine's word that its learner has ended.
       gone_since = view.gone.empty() ? std::nullopt : std::optional(gone_since.value_or(steady_clock::now()));
-      if (found && is_shared() && !view.gone.empty() && steady_clock::now() < *gone_since + kSharedDelay) {
-        next_look = *gone_since + kSharedDelay;
-        found.reset();
+      if (found && is_shared() && !view.gone.empty()) {
+        if (forget_what_is_in(volume_.attempt(attempt.number))) {
+          view = look_now();
+          found = verdict(volume_, view);
+        } else if (steady_clock::now() < *gone_since + kSharedDelay) {
+          next_look = *gone_since + kSharedDelay;
+          found.reset();
+        }
       }
       if (found) {
         return end(attempt.number, found->cause, found->reason);
@@ -465,7 +473,8 @@ class Guardian {
     if (attempt.is_deployed) {
       let_end(attempt);
     }
-    remove(attempt.number);
+    const EndCause cause = attempt.end->cause;
+    remove(attempt.number, cause == EndCause::kRestart || cause == EndCause::kRollback);
     if (attempt.has_gone) {
       for (std::size_t rank = 0; rank < attempt.nodes.size(); ++rank) {
         // Lines of learners that were killed before they had their output in the log.
@@ -501,13 +510,24 @@ class Guardian {
     }
   }
 
-  // Returns when the engine has nothing of the attempt; tries on as long as that takes.
-  void remove(int attempt) {
+  // Returns when nothing of the attempt runs; tries on as long as that takes.
+  void remove(int attempt, bool another_follows = false) {
     retry("removal of learners", [&] {
       link_->wait_for_right_to_act();
-      return engine_->remove(job_, manifest_.team, attempt);
+      return another_follows ? engine_->vacate(job_, manifest_.team, attempt)
+                             : engine_->remove(job_, manifest_.team, attempt);
     });
+    has_vacated_ = another_follows;
     note(record(RecordKind::kRemoved, attempt));
+  }
+
+  // Gives back what the engine has kept for an attempt that does not come.
+  void give_places_back() {
+    retry("giving places back", [&] {
+      link_->wait_for_right_to_act();
+      return engine_->remove(job_, manifest_.team, std::nullopt);
+    });
+    has_vacated_ = false;
   }
 
   // --- journal and states
@@ -552,6 +572,9 @@ class Guardian {
     if (now == state) {
       return;
     }
+    if (has_vacated_ && is_released(state)) {
+      give_places_back();
+    }
     for (const JobState each : way_to(now, state)) {
       JournalRecord change = record(RecordKind::kState, attempt_);
       change.state = each;
@@ -593,7 +616,8 @@ class Guardian {
   std::unique_ptr<ServerLink> link_;
   std::unique_ptr<EngineWatch> engine_watch_;
   bool has_new_places_ = false;
-  int attempt_ = 0;  // of which states are said
+  bool has_vacated_ = false;  // the last attempt, for another
+  int attempt_ = 0;           // of which states are said
   steady_clock::time_point deployed_at_{};
   milliseconds rollback_pause_ = kFirstPause;
 };

@@ -352,6 +352,32 @@ TEST_P(EngineConformance, KnowsLearnersOfEveryAttemptAndRemovesOne) {
   expect_gone(*engine_, second);
 }
 
+TEST_P(EngineConformance, AnAttemptFollowsOneThatWasVacated) {
+  Deployment deployment = job(2);
+  ASSERT_TRUE(engine_->deploy(deployment));
+  for (int attempt = 2; attempt <= 3; ++attempt) {
+    expect_state(*engine_, deployment, LearnerState::kRunning);
+    const auto vacated = engine_->vacate(deployment.job, deployment.team, deployment.attempt);
+    ASSERT_TRUE(vacated) << vacated.error().message;
+    const Deployment before = deployment;
+    deployment.attempt = attempt;
+    deployment.environment["TEST_ATTEMPT"] = std::to_string(attempt);
+    const auto other = make();
+    const auto deployed = other->deploy(deployment);
+    ASSERT_TRUE(deployed) << deployed.error().message;
+    ASSERT_TRUE(engine_->deploy(deployment));
+    expect_state(*engine_, deployment, LearnerState::kRunning);
+    expect_gone(*other, before);
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(is_beating(deployment, rank)) << rank;
+      EXPECT_EQ(starts(deployment, rank), 1) << rank;
+    }
+  }
+  const auto removed = make()->remove(deployment.job, deployment.team, deployment.attempt);
+  ASSERT_TRUE(removed) << removed.error().message;
+  expect_gone(*engine_, deployment);
+}
+
 TEST_P(EngineConformance, RemovesNothingOfOtherJobs) {
   const Deployment removed = job(2);
   Deployment longer = job(2);

@@ -187,6 +187,36 @@ TEST_P(SlurmEngineTest, ASubmissionThatComesAfterItWasGivenUpStartsNothing) {
   EXPECT_EQ(starts(deployment, 0), 1);
 }
 
+TEST_P(SlurmEngineTest, AnAttemptFollowsInTheSlurmJobThatWaitsForIt) {
+  const auto slurm_jobs = [&](const Deployment& deployment) {
+    return slurm().slurm({"squeue", "--noheader", "--states=all", "--format=%i %T", "--name=tesser-" + deployment.job});
+  };
+  Deployment deployment = job(2);
+  ASSERT_TRUE(engine_->deploy(deployment));
+  expect_state(*engine_, deployment, LearnerState::kRunning);
+  const std::string only = slurm_jobs(deployment);
+  ASSERT_TRUE(engine_->vacate(deployment.job, deployment.team, 1));
+  ASSERT_TRUE(engine_->vacate(deployment.job, deployment.team, 1)) << "a repeated one is none";
+  deployment.attempt = 2;
+  deployment.environment["TEST_ATTEMPT"] = "2";
+  ASSERT_TRUE(engine_->deploy(deployment));
+  expect_state(*engine_, deployment, LearnerState::kRunning);
+  EXPECT_EQ(slurm_jobs(deployment), only);
+
+  // One of another size needs another.
+  ASSERT_TRUE(engine_->vacate(deployment.job, deployment.team, 2));
+  Deployment smaller = deployment;
+  smaller.attempt = 3;
+  smaller.environment["TEST_ATTEMPT"] = "3";
+  smaller.nodes.pop_back();
+  ASSERT_TRUE(engine_->deploy(smaller));
+  expect_state(*engine_, smaller, LearnerState::kRunning);
+  EXPECT_NE(slurm_jobs(deployment), only);
+  EXPECT_TRUE(eventually([&] { return slurm_jobs(deployment).find(only) == std::string::npos; }, cluster_->limit()))
+      << "the Slurm job that nobody follows in still waits: " << slurm_jobs(deployment);
+  EXPECT_TRUE(is_beating(smaller, 0));
+}
+
 TEST_P(SlurmEngineTest, ALearnerThatWaitsSaysWhyInWords) {
   Deployment large = job(2);
   large.each.millicpus = 4000;

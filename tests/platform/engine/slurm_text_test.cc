@@ -43,6 +43,15 @@ TEST(SlurmText, JobsOfSqueue) {
             "waits for nodes that are not available (Slurm: ReqNodeNotAvail, UnavailableNodes:node2)");
 }
 
+TEST(SlurmText, TasksOfWhichSrunSaysThatTheyEndedBadly) {
+  const std::set<int> expected{0, 2, 3, 4, 7};
+  EXPECT_EQ(tasks_that_ended_badly("srun: error: node1: task 0: Killed\n"
+                                   "srun: Force Terminated StepId=4.0\n"
+                                   "srun: error: node[2-3]: tasks 2-4,7: Exited with exit code 1\n"
+                                   "srun: error: node1: task x: Killed\nerror: node1: task 9: Killed\n"),
+            expected);
+}
+
 // As Slurm 22.05 prints it, shortened.
 constexpr const char* kNodes =
     "NodeName=node1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=6 CPUTot=8 Gres=gpu:h200:2(S:0,1),gpu:1,disk:3 "
