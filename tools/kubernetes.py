@@ -1,5 +1,6 @@
 """./x test --kubernetes: the engine `kubernetes` and whole jobs on a real cluster of two nodes on this machine, and
-whole trainings under every engine. ./x test --kubernetes --faults: random faults of jobs on that cluster.
+whole trainings and the scheduler's promises under every engine. ./x test --kubernetes --faults: random faults of jobs
+on that cluster.
 
 tests/clusters/kubernetes-cluster.sh builds Kubernetes once under build/kubernetes, which takes 5 to 15 minutes, and
 starts it; everything it started ends with this process, whatever that dies of.
@@ -39,7 +40,9 @@ def kubernetes_tests() -> Totals:
         result.add(testing.run_google_test(program, reports, "*", "release", variables, CONFORMANCE_SECONDS))
         result.add(testing.run_pytest("kubernetes-jobs", [JOBS], variables, JOBS_SECONDS))
         trainings = ROOT / "tests" / "python" / "platform" / "test_training.py"
-        variables |= {"TESSER_WHOLE_TRAININGS": "1"}
+        scheduling = ROOT / "tests" / "python" / "platform" / "test_scheduling.py"
+        variables |= {"TESSER_WHOLE_TRAININGS": "1", "TESSER_ALL_ENGINES": "1"}
+        result.add(testing.run_pytest("kubernetes-scheduling", [scheduling], variables, JOBS_SECONDS))
         result.add(testing.run_pytest("kubernetes-trainings", [trainings], variables, JOBS_SECONDS))
     return result
 

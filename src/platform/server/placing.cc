@@ -50,7 +50,8 @@ class HeldNodes {
     if (!kinds) {
       return std::nullopt;
     }
-    HeldNodes held(Cluster(nodes, *kinds), std::move(*kinds));
+    Cluster cluster(nodes, *kinds);
+    HeldNodes held(std::move(cluster), std::move(*kinds));
     for (const auto& [id, job] : jobs.active()) {
       for (const std::string& name : job->placement) {
         if (const int node = held.cluster_.node_named(name); node >= 0) {

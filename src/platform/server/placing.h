@@ -45,7 +45,7 @@ struct Placing {
   // Of all who wait on, when the question explains.
   std::unordered_map<std::string, WaitingPlaceInQueue> waiting;
   std::vector<QueuedJob> queue;  // the same jobs, by their place
-  std::string trouble;  // nobody can be placed; empty: none
+  std::string trouble;           // nobody can be placed; empty: none
 };
 
 // A job whose places others are giving back waits until they have: what is there then is decided anew.

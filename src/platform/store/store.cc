@@ -15,7 +15,6 @@
 namespace tesser::platform {
 namespace {
 
-
 class SqliteStore final : public Store {
  public:
   explicit SqliteStore(std::unique_ptr<Database> database)
@@ -236,9 +235,8 @@ class SqliteStore final : public Store {
   }
 
   Result<void> set_quota(const std::string& team, const std::optional<Resources>& quota) override {
-    return database_->write([&](SQLite::Database& database) -> Result<void> {
-      return write_quota(database, team, quota);
-    });
+    return database_->write(
+        [&](SQLite::Database& database) -> Result<void> { return write_quota(database, team, quota); });
   }
 
   Result<std::map<std::string, Resources>> quotas() const override {
