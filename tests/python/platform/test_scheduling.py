@@ -100,7 +100,9 @@ class Cluster:
         return now["state"] == "QUEUED" and reason in now["reason"]
 
     def let_go(self, job: str) -> None:
-        (self.server.data / "jobs" / job / "state" / "go").touch()
+        state = self.server.data / "jobs" / job / "state"
+        self.until(state.is_dir, "state of the command")  # its learner makes it
+        (state / "go").touch()
 
     def results(self, job: str) -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(self.server.ask("GET", f"/v1/jobs/{job}/results").body)) as archive:
