@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tesser.hub import waiting
+from tesser.hub import freed_memory, waiting
 from tesser.hub.error import HubError, HubInputError
 from tesser.hub.exchange import Exchange, check_apart, check_parameter, key_name
 from tesser.hub.optimizer import HubOptimizer
@@ -90,6 +90,7 @@ def wrap(
         one_machine=meeting.one_machine,
         chunk_bytes=chunk_bytes,
     )
+    freed_memory.keep()
     exchange = Exchange(parameters, settings, meeting, patience, network)
     exchange.set_state(dict(optimizer.state))
     exchange.start()

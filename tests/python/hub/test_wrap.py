@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +273,15 @@ def test_colocated_hubs_find_one_another(replicas: Replicas, local: int) -> None
 def test_job_and_nonce_are_agreed_on(replicas: Replicas, hub: str) -> None:
     seen = replicas.run(find_one_another, 2, free_port(), hub, 2)
     assert torch.equal(seen[0][1], seen[1][1])
+
+
+def test_memory_of_gradients_is_used_again(hub: str) -> None:
+    model = nn.Linear(2, 2)
+    _, optimizer = wrapped(hub, model, sgd(model))
+    torch.ones(5 << 20).sum()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(5 << 20).sum()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    optimizer.close()
+    assert faults < 25_000, "ten such tensors have 51200 pages"
