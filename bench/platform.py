@@ -212,24 +212,24 @@ def server_recoveries(server: Server, rounds: int) -> list[float]:
 
 
 def guardian_recoveries(server: Server, rounds: int) -> list[float]:
-    job = server.submit(manifest("sleep 600", learners=2))
-    server.wait(job, "PROCESSING")
-    journal = server.data / "jobs" / job / "guardian" / "journal.jsonl"
-
-    def leases() -> list[float]:
-        records = [json.loads(line) for line in journal.read_text().splitlines() if line.endswith("}")]
-        return [record["time"] / 1e6 for record in records if record["kind"] == "lease"]
-
+    """Each of a job of its own: one that dies again and again is started with a growing pause."""
     values = []
     for _ in range(rounds):
+        job = server.submit(manifest("sleep 600", learners=2))
+        server.wait(job, "PROCESSING")
+        journal = server.data / "jobs" / job / "guardian" / "journal.jsonl"
+
+        def leases(journal: Path = journal) -> list[float]:
+            records = [json.loads(line) for line in journal.read_text().splitlines() if line.endswith("}")]
+            return [record["time"] / 1e6 for record in records if record["kind"] == "lease"]
+
         before = len(leases())
         (pid,) = pids_of("guardian", "--volume", job)
         begin = time.time()
         os.kill(pid, signal.SIGKILL)
-        until(lambda before=before: len(leases()) > before, "no guardian came back")
+        until(lambda before=before, leases=leases: len(leases()) > before, "no guardian came back")
         values.append(leases()[-1] - begin)
-        time.sleep(0.5)
-    server.end(job)
+        server.end(job)
     return values
 
 
@@ -334,12 +334,14 @@ def processor_times(server: Server, rounds: int, directory: Path) -> list[float]
 
     def used(job: str) -> float:
         assert server.process is not None
-        total, volume = 0, str(server.data / "jobs" / job)
-        of_job = [pid for verb in ("guardian", "learner") for pid in pids_of(verb, volume, children=True)]
-        for pid in [server.process.pid, *of_job]:
+        volume = str(server.data / "jobs" / job)
+        watching = [server.process.pid, *pids_of("guardian", volume, children=True)]
+        total = 0
+        for pid in [*watching, *pids_of("learner", volume, children=True)]:
             with contextlib.suppress(OSError):
                 fields = stat_of(Path("/proc", str(pid)))
-                total += int(fields[11]) + int(fields[12])
+                # Of guardian and server also what they have run, as Slurm's commands; a learner's is the job's.
+                total += sum(int(field) for field in fields[11 : 15 if pid in watching else 13])
         return total / ticks
 
     values = []
