@@ -12,6 +12,16 @@ function(tesser_library name)
   endforeach()
 endfunction()
 
+# GoogleTest's headers are read once for all tests. Clang is strict about what may share them, and only builds fuzz targets here.
+function(tesser_test_headers)
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
+  add_executable(tesser_test_headers ${CMAKE_CURRENT_BINARY_DIR}/test_headers.cc)
+  target_link_libraries(tesser_test_headers PRIVATE GTest::gtest GTest::gmock)
+  target_compile_definitions(tesser_test_headers PRIVATE TESSER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(tesser_test_headers PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_precompile_headers(tesser_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <map> <string> <thread> <vector>)
+endfunction()
+
 # tesser_test(NAME SOURCES ... USES ...): one GoogleTest binary a folder of tests/.
 function(tesser_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES" ${ARGN})
@@ -23,5 +33,8 @@ function(tesser_test name)
   target_compile_definitions(${name}_test PRIVATE TESSER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Tests compile in less time; what they test is built as users run it.
   target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(TARGET tesser_test_headers)
+    target_precompile_headers(${name}_test REUSE_FROM tesser_test_headers)
+  endif()
   add_test(NAME ${name} COMMAND ${name}_test)
 endfunction()

@@ -9,7 +9,11 @@ from tools import environment
 from tools.console import PROCESSORS, ROOT, Usage, heading, run
 
 # Checkouts in different folders share what they have compiled.
-CCACHE = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "true"}
+CCACHE = {
+    "CCACHE_BASEDIR": str(ROOT),
+    "CCACHE_NOHASHDIR": "true",
+    "CCACHE_SLOPPINESS": "pch_defines,time_macros",  # without it nothing with precompiled headers is kept
+}
 
 
 def presets() -> list[str]:

@@ -27,7 +27,7 @@ TEST(ProgramFiles, AreInTheSubmittedDirectoryOrInAStore) {
   EXPECT_TRUE(check_program_files(manifest, directory.path()));
   EXPECT_EQ(data_of_program(manifest, "/code", "/stores"), "/code/data/train");
 
-  manifest.data_stores.push_back({.id = "images", .type = "host", .path = "/images"});
+  manifest.data_stores.emplace_back().id = "images";
   manifest.program->data = "images/train";
   EXPECT_TRUE(check_program_files(manifest, directory.path()));
   EXPECT_EQ(data_of_program(manifest, "/code", "/stores"), "/stores/images/train");
