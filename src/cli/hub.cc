@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -24,6 +27,7 @@ namespace tesser::cli {
 namespace {
 
 constexpr const char* kTokenVariable = "TESSER_HUB_TOKEN";
+constexpr std::size_t kShortestToken = 8;
 
 constexpr const char* kServeExamples = R"(
 Examples:
@@ -49,6 +53,8 @@ struct Options {
   std::string job_memory;
   std::string job_bandwidth;
   std::string reserve_pages;
+  std::string tenants;  // a file
+  std::string tenant_memory;
 };
 
 void log_line(const std::string& line) {
@@ -69,10 +75,45 @@ Result<std::int64_t> limit_of(const std::string& text, const char* option) {
   return *bytes;
 }
 
+// Lines "NAME TOKEN"; empty ones and those that begin with # do not count.
+Result<std::map<std::string, std::string>> read_tenants(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return invalid_input(fmt::format("--tenants {}: the file cannot be read", path));
+  }
+  std::map<std::string, std::string> tenants;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::istringstream words(line);
+    std::string name;
+    std::string token;
+    std::string rest;
+    if (!(words >> name) || name.front() == '#') {
+      continue;
+    }
+    if (!(words >> token) || words >> rest || token.size() < kShortestToken) {
+      return invalid_input(fmt::format("--tenants {}, line {}: expected a name and a token of {} or more characters",
+                                       path, number, kShortestToken));
+    }
+    if (!tenants.emplace(token, name).second) {
+      return invalid_input(fmt::format("--tenants {}, line {}: two tenants have the same token", path, number));
+    }
+  }
+  if (tenants.empty()) {
+    return invalid_input(fmt::format("--tenants {}: the file names no tenant", path));
+  }
+  return tenants;
+}
+
 Result<int> serve(Options options) {
   const auto& stopped = stop_on_signal("ending all jobs");
   TESSER_ASSIGN_OR_RETURN(const std::int64_t memory, limit_of(options.job_memory, "--job-memory"));
   TESSER_ASSIGN_OR_RETURN(const std::int64_t bandwidth, limit_of(options.job_bandwidth, "--job-bandwidth"));
+  TESSER_ASSIGN_OR_RETURN(const std::int64_t tenant_memory, limit_of(options.tenant_memory, "--tenant-memory"));
+  options.hub.tenant_memory = static_cast<std::uint64_t>(tenant_memory);
+  if (!options.tenants.empty()) {
+    TESSER_ASSIGN_OR_RETURN(options.hub.tenants, read_tenants(options.tenants));
+  }
   options.hub.job_memory = static_cast<std::uint64_t>(memory);
   options.hub.job_bandwidth = static_cast<double>(bandwidth);
   hub::ReservedPages pages;  // longer than the hub
@@ -136,6 +177,16 @@ void add_recommend(CLI::App& hub, Action& action) {
       ->required()
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--bandwidth", options->bandwidth, "Of a worker's link, bytes a second: 1.25GB")->required();
+  command->add_option("--jobs", options->hub.jobs, "Jobs at once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--tenants", options->tenants,
+                      "File with a tenant's name and token (8 characters or more) in each line; requests carry one of "
+                      "the tokens");
+  command->add_option("--tenant-jobs", options->hub.tenant_jobs, "Jobs of one tenant at once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--tenant-memory", options->tenant_memory, "Memory that one tenant's jobs may take here: 32GiB");
   command->add_option("--hubs", options->cluster.hubs, "Machines for hubs alone (0)")->check(CLI::Range(0, 1'000'000));
   command->add_option("--hub-bandwidth", options->hub_bandwidth, "Of a hub's links together (as a worker's)");
   command->add_flag("--json", options->json, "Write JSON");
@@ -159,6 +210,16 @@ void add_hub(CLI::App& app, Action& action) {
   command->add_option("--job-memory", options->job_memory, "Memory that one job may take here: 8GiB");
   command->add_option("--job-bandwidth", options->job_bandwidth,
                       "Bytes of gradients and weights a second that one job may move: 2GiB");
+  command->add_option("--jobs", options->hub.jobs, "Jobs at once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--tenants", options->tenants,
+                      "File with a tenant's name and token (8 characters or more) in each line; requests carry one of "
+                      "the tokens");
+  command->add_option("--tenant-jobs", options->hub.tenant_jobs, "Jobs of one tenant at once")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
+  command->add_option("--tenant-memory", options->tenant_memory, "Memory that one tenant's jobs may take here: 32GiB");
   command->add_option("--hubs", options->hub.other_hubs,
                       "Hosts of other hubs that jobs may have this one connect to, for several racks or clipping: "
                       "10.0.0.2,node7, or any (this machine's only)");

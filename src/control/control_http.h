@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,7 +29,12 @@ struct ControlServerOptions {
   std::string what = "coordinator";  // this server, in messages
   // Answers GET, with an empty body. Paths below /v1/ give JSON, others plain text. None: GET is refused.
   ControlAnswer get;
-  // Whether a request for the path must carry the token; none: all must. Asked on the server's threads.
+  // Further tokens that requests may carry, each with the name of whose it is; and what answers POST then, in the place
+  // of `answer`: `tenant` is that name, empty for a request with the server's own token or, where none is needed, none.
+  std::map<std::string, std::string> tenants;
+  std::function<Result<std::string>(const std::string& tenant, const std::string& path, const std::string& body)>
+      answer_tenant;
+  // Whether a request for the path must carry a token; none: all must. Asked on the server's threads.
   std::function<bool(const std::string& path)> needs_token;
   std::size_t most_body_bytes = std::size_t{64} << 20;  // of a request; larger ones are refused (413) unread
   // From the first byte of a request to its last, and again for the answer; slower clients are hung up on (408).

@@ -22,6 +22,7 @@ class AnsweringServer final : public ControlServer {
  public:
   AnsweringServer(const std::string& token, Answer answer, ControlServerOptions options)
       : authorization_(token.empty() ? "" : "Bearer " + token),
+        needs_authorization_(!token.empty() || !options.tenants.empty()),
         answer_(std::move(answer)),
         options_(std::move(options)) {}
 
@@ -42,9 +43,8 @@ class AnsweringServer final : public ControlServer {
   HttpAdmission admit(const HttpRequest& request) const {
     HttpAdmission admission;
     admission.most_body_bytes = options_.most_body_bytes;
-    const std::string* given = request.header("Authorization");
-    const bool open = authorization_.empty() || (options_.needs_token && !options_.needs_token(request.path));
-    if (!open && !is_same_secret(given == nullptr ? "" : *given, authorization_)) {
+    const bool open = !needs_authorization_ || (options_.needs_token && !options_.needs_token(request.path));
+    if (!open && !caller(request)) {
       admission.refusal =
           text_response(403, fmt::format("this request does not carry the token that the {} expects", options_.what));
     } else if (request.method == "GET" ? !options_.get : request.method != "POST") {
@@ -53,20 +53,44 @@ class AnsweringServer final : public ControlServer {
     return admission;
   }
 
+  // Whose token the request carries: a tenant's name, or nothing for the server's own. None where it carries neither.
+  std::optional<std::string> caller(const HttpRequest& request) const {
+    const std::string* given = request.header("Authorization");
+    const std::string_view authorization = given == nullptr ? std::string_view() : *given;
+    std::optional<std::string> found;
+    if (!authorization_.empty() && is_same_secret(authorization, authorization_)) {
+      found = "";
+    }
+    for (const auto& [token, tenant] : options_.tenants) {
+      if (is_same_secret(authorization, "Bearer " + token)) {
+        found = tenant;
+      }
+    }
+    return found;
+  }
+
+  Result<std::string> body_for(const HttpRequest& request) const {
+    if (request.method == "GET") {
+      return options_.get(request.path, request.body);
+    }
+    return options_.answer_tenant ? options_.answer_tenant(caller(request).value_or(""), request.path, request.body)
+                                  : answer_(request.path, request.body);
+  }
+
   HttpResponse respond(const HttpRequest& request) const {
-    const bool gets = request.method == "GET";
-    const Result<std::string> body = (gets ? options_.get : answer_)(request.path, request.body);
+    const Result<std::string> body = body_for(request);
     if (!body) {
       return text_response(body.error().code == ErrorCode::kNotFound ? 404 : 422, body.error().message);
     }
     HttpResponse response = text_response(200, *body);
-    if (!gets || request.path.starts_with("/v1/")) {
+    if (request.method != "GET" || request.path.starts_with("/v1/")) {
       response.content_type = "application/json";
     }
     return response;
   }
 
-  const std::string authorization_;  // empty: none is needed
+  const std::string authorization_;  // by the server's own token; empty: it has none
+  const bool needs_authorization_;
   const Answer answer_;
   const ControlServerOptions options_;
   std::unique_ptr<HttpServer> server_;

@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -30,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRequestThreads = 64;
 // A job that is over gives its memory back after this, when its workers have seen why.
 constexpr std::chrono::seconds kOverKept{5};
+// At once; if there are more, those seen to be over before are not kept.
+constexpr std::size_t kMostOver = 64;
 constexpr std::chrono::milliseconds kReaping{200};
 // Who floods the hub with requests that are wrong gets no faster than this, on each of its connections.
 constexpr std::chrono::milliseconds kBeforeRefusals{10};
@@ -70,16 +71,16 @@ class HubServer final : public Hub {
     options.what = "hub";
     options.get = [this](const std::string& path, const std::string&) { return show(path); };
     options.needs_token = [](const std::string& path) { return path != "/metrics"; };
-    TESSER_ASSIGN_OR_RETURN(server_, control::ControlServer::open(
-                                         options_.listen, options_.token, kRequestThreads,
-                                         [this](const std::string& path, const std::string& body) {
-                                           auto answered = answer(path, body);
-                                           if (!answered) {
-                                             std::this_thread::sleep_for(kBeforeRefusals);
-                                           }
-                                           return answered;
-                                         },
-                                         std::move(options)));
+    options.tenants = options_.tenants;
+    options.answer_tenant = [this](const std::string& tenant, const std::string& path, const std::string& body) {
+      auto answered = answer(tenant, path, body);
+      if (!answered) {
+        std::this_thread::sleep_for(kBeforeRefusals);
+      }
+      return answered;
+    };
+    TESSER_ASSIGN_OR_RETURN(server_, control::ControlServer::open(options_.listen, options_.token, kRequestThreads,
+                                                                  nullptr, std::move(options)));
     reaper_ = std::thread([this] { reap(); });
     return {};
   }
@@ -98,7 +99,9 @@ class HubServer final : public Hub {
  private:
   struct Entry {
     std::shared_ptr<Job> job;
-    std::optional<Clock::time_point> over_since;
+    std::string tenant;
+    std::uint64_t memory = 0;  // as it counts against the tenant's
+    std::optional<Clock::time_point> over_since = std::nullopt;
   };
 
   Result<std::string> show(const std::string& path) {
@@ -111,10 +114,10 @@ class HubServer final : public Hub {
     return not_found(fmt::format("a hub has no {}", path));
   }
 
-  Result<std::string> answer(const std::string& path, const std::string& body) {
+  Result<std::string> answer(const std::string& tenant, const std::string& path, const std::string& body) {
     if (path == "/v1/jobs/join") {
       TESSER_ASSIGN_OR_RETURN(const JoinRequest request, read_join_request(body));
-      TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, job_to_join(request));
+      TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, job_to_join(tenant, request));
       TESSER_ASSIGN_OR_RETURN(const JoinAnswer joined, job->join(request));
       return to_json(joined);
     }
@@ -153,7 +156,48 @@ class HubServer final : public Hub {
     return invalid_input(fmt::format("job {}: {}", name, why));
   }
 
-  Result<std::shared_ptr<Job>> job_to_join(const JoinRequest& request) {
+  // What a job takes here, if the tenant may open it.
+  Result<std::uint64_t> admit(const std::string& tenant, const JoinRequest& request) {
+    TESSER_RETURN_IF_ERROR(check(request.settings));
+    TESSER_ASSIGN_OR_RETURN(const std::uint64_t bytes, Job::memory_bytes(request.settings, request.cores));
+    if (options_.job_memory != 0 && bytes > options_.job_memory) {
+      return refuse(request.job, fmt::format("it takes {} bytes for weights and optimizer state, and one job may "
+                                             "have {}",
+                                             bytes, options_.job_memory));
+    }
+    int all = static_cast<int>(opening_.size());
+    int own = static_cast<int>(std::count_if(opening_.begin(), opening_.end(),
+                                             [&](const auto& each) { return each.second.tenant == tenant; }));
+    std::uint64_t memory = bytes;
+    for (const auto& [name, entry] : opening_) {
+      memory += entry.tenant == tenant ? entry.memory : 0;
+    }
+    for (const auto& [name, entry] : jobs_) {
+      memory += entry.tenant == tenant ? entry.memory : 0;  // also of those that are over, until they are gone
+      if (!entry.over_since) {
+        ++all;
+        own += entry.tenant == tenant ? 1 : 0;
+      }
+    }
+    const int most = options_.tenants.empty() ? options_.jobs : options_.tenant_jobs;
+    if (own >= most) {
+      return refuse(request.job, fmt::format("{} has {} jobs here and may have {}", who(tenant), own, most));
+    }
+    if (all >= options_.jobs) {
+      return refuse(request.job, fmt::format("this hub has {} jobs and takes no more at once", all));
+    }
+    if (options_.tenant_memory != 0 && memory > options_.tenant_memory) {
+      return refuse(request.job, fmt::format("with its {} bytes {} would have {} bytes here and may have {}", bytes,
+                                             who(tenant), memory, options_.tenant_memory));
+    }
+    return bytes;
+  }
+
+  static std::string who(const std::string& tenant) {
+    return tenant.empty() ? "whoever has no name here" : "tenant " + tenant;
+  }
+
+  Result<std::shared_ptr<Job>> job_to_join(const std::string& tenant, const JoinRequest& request) {
     std::shared_ptr<Job> earlier;  // of this name, and over: it ends its threads when other requests can go on
     std::unique_lock lock(mutex_);
     // Its other workers wait while the first one's request opens a job; other jobs do not.
@@ -167,6 +211,9 @@ class HubServer final : public Hub {
       if (!found->second.job->has_nonce(request.nonce)) {
         return refuse(request.job, "another job of this name runs, whose nonce this is not");
       }
+      if (found->second.tenant != tenant) {
+        return refuse(request.job, "another tenant has a job of this name");
+      }
       return found->second.job;
     }
     if (const auto allowed = check_other_hubs(request); !allowed) {
@@ -176,28 +223,20 @@ class HubServer final : public Hub {
     if (options_.job_bandwidth > 0) {
       place.rate_limit = std::make_shared<RateLimit>(options_.job_bandwidth);
     }
-    if (options_.job_memory != 0) {
-      TESSER_RETURN_IF_ERROR(check(request.settings));
-      TESSER_ASSIGN_OR_RETURN(const std::uint64_t bytes, Job::memory_bytes(request.settings, request.cores));
-      if (bytes > options_.job_memory) {
-        return refuse(request.job, fmt::format("it takes {} bytes for weights and optimizer state, and one job may "
-                                               "have {}",
-                                               bytes, options_.job_memory));
-      }
-    }
+    TESSER_ASSIGN_OR_RETURN(const std::uint64_t memory, admit(tenant, request));
     if (request.settings.norm_jobs > 1) {
       place.norm_group = norm_group(request);
     }
     place.has_other_jobs =
         std::any_of(jobs_.begin(), jobs_.end(), [](const auto& each) { return !each.second.over_since; });
-    opening_.insert(request.job);
+    opening_[request.job] = {nullptr, tenant, memory};
     lock.unlock();
     Result<std::unique_ptr<Job>> opened = Job::open(place, request);
     lock.lock();
     opening_.erase(request.job);
     opened_.notify_all();
     TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Job> job, std::move(opened));
-    earlier = std::exchange(jobs_[request.job], {job, std::nullopt}).job;
+    earlier = std::exchange(jobs_[request.job], {job, tenant, memory}).job;
     finished_.erase(request.job);
     options_.log(fmt::format("job {}: {} workers, {} tensors\n{}", request.job, request.settings.replicas,
                              request.settings.keys.size(), job->mapping()));
@@ -284,13 +323,16 @@ class HubServer final : public Hub {
     while (!stopped_.wait_for(lock, kReaping, [this] { return stops_; })) {
       std::vector<std::shared_ptr<Job>> gone;
       std::vector<std::shared_ptr<Job>> over;
+      const auto known_over = static_cast<std::size_t>(
+          std::count_if(jobs_.begin(), jobs_.end(), [](const auto& each) { return each.second.over_since; }));
+      const auto kept = known_over > kMostOver ? Clock::duration::zero() : Clock::duration(kOverKept);
       for (auto entry = jobs_.begin(); entry != jobs_.end();) {
         Entry& each = entry->second;
         if (!each.over_since && each.job->is_over()) {
           each.over_since = Clock::now();
           over.push_back(each.job);
         }
-        if (each.over_since && Clock::now() - *each.over_since > kOverKept) {
+        if (each.over_since && Clock::now() - *each.over_since > kept) {
           if (finished_.size() >= kMostFinished) {
             finished_.erase(finished_.begin());
           }
@@ -326,7 +368,7 @@ class HubServer final : public Hub {
   std::mutex mutex_;  // what follows
   std::map<std::string, Entry> jobs_;
   std::map<std::string, Finished> finished_;
-  std::set<std::string> opening_;                                                        // jobs
+  std::map<std::string, Entry> opening_;                                                 // without a job yet
   std::map<std::pair<std::string, std::string>, std::weak_ptr<NormGroup>> norm_groups_;  // by name and nonce
   std::condition_variable opened_;
   bool stops_ = false;

@@ -94,6 +94,71 @@ TEST(HubTenantsTest, AJobThatNobodyConnectsToIsForgotten) {
   EXPECT_TRUE(control->post("/v1/jobs/join", to_json(request)).has_value());
 }
 
+// Asks for a job as its first worker does, with a tenant's token.
+Result<void> open_job(const Hub& hub, const std::string& token, const std::string& job, std::int64_t elements = 100,
+                      const std::string& nonce = kNonce) {
+  const JobSettings settings = settings_for(2, {elements});
+  JoinRequest request;
+  request.job = job;
+  request.nonce = nonce;
+  request.cores = {1};
+  TESSER_ASSIGN_OR_RETURN(const ChunkMap map, map_chunks(settings, {1}));
+  request.memory.bytes = WorkerMemory(map, settings).bytes;
+  request.settings = settings;
+  TESSER_ASSIGN_OR_RETURN(const auto control, control::ControlClient::open(hub.url(), token, kPatience, "hub"));
+  return control->post("/v1/jobs/join", to_json(request)).map([](const std::string&) {});
+}
+
+std::string refusal(const Result<void>& outcome) { return outcome ? "taken" : outcome.error().message; }
+
+std::unique_ptr<Hub> hub_of_two_tenants(int tenant_jobs, std::uint64_t tenant_memory) {
+  HubOptions options;
+  options.processors = "0";
+  options.pins = false;
+  options.tenants = {{"secret of ada", "ada"}, {"secret of bob", "bob"}};
+  options.jobs = 4;
+  options.tenant_jobs = tenant_jobs;
+  options.tenant_memory = tenant_memory;
+  auto hub = Hub::open(options);
+  return hub ? std::move(*hub) : nullptr;
+}
+
+TEST(HubTenantsTest, WhoOpensTooManyJobsTakesThemFromNobodyElse) {
+  const auto hub = hub_of_two_tenants(3, 0);
+  ASSERT_NE(hub, nullptr);
+  for (const char* job : {"first", "second", "third"}) {
+    EXPECT_EQ(refusal(open_job(*hub, "secret of ada", job)), "taken");
+  }
+  EXPECT_THAT(refusal(open_job(*hub, "secret of ada", "fourth")),
+              HasSubstr("tenant ada has 3 jobs here and may have 3"));
+  EXPECT_EQ(refusal(open_job(*hub, "secret of bob", "fourth")), "taken");
+  EXPECT_THAT(refusal(open_job(*hub, "secret of bob", "fifth")), HasSubstr("this hub has 4 jobs"));
+  EXPECT_THAT(refusal(open_job(*hub, "secret of bob", "first")), HasSubstr("another tenant"));
+  EXPECT_THAT(refusal(open_job(*hub, "secret of eve", "sixth")), HasSubstr("token"));
+  EXPECT_THAT(refusal(open_job(*hub, "", "sixth")), HasSubstr("token"));
+}
+
+TEST(HubTenantsTest, MemoryOfATenantIsThatOfAllItsJobs) {
+  const auto hub = hub_of_two_tenants(4, 20'000);
+  ASSERT_NE(hub, nullptr);
+  EXPECT_EQ(refusal(open_job(*hub, "secret of ada", "first", 2000)), "taken");
+  EXPECT_THAT(refusal(open_job(*hub, "secret of ada", "second", 2000)), HasSubstr("may have 20000"));
+  EXPECT_EQ(refusal(open_job(*hub, "secret of ada", "small", 100)), "taken");
+  EXPECT_EQ(refusal(open_job(*hub, "secret of bob", "second", 2000)), "taken");
+}
+
+TEST(HubTenantsTest, WithoutTenantsTheHubIsBounded) {
+  HubOptions options;
+  options.processors = "0";
+  options.pins = false;
+  options.jobs = 2;
+  const auto hub = Hub::open(options);
+  ASSERT_TRUE(hub.has_value()) << hub.error().message;
+  EXPECT_EQ(refusal(open_job(**hub, "", "first")), "taken");
+  EXPECT_EQ(refusal(open_job(**hub, "", "second", 100, "another nonce")), "taken");
+  EXPECT_THAT(refusal(open_job(**hub, "", "third", 100, "a third nonce")), HasSubstr("may have 2"));
+}
+
 TEST(HubTenantsTest, SevenJobsKeepTheirNumbersBesideAHostileOne) {
   const auto hubs = open_hubs(1, 1);
   std::optional<HostileTenant> hostile(std::in_place, hubs[0]->url(), 1, "tenant1");
