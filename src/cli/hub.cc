@@ -177,16 +177,6 @@ void add_recommend(CLI::App& hub, Action& action) {
       ->required()
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--bandwidth", options->bandwidth, "Of a worker's link, bytes a second: 1.25GB")->required();
-  command->add_option("--jobs", options->hub.jobs, "Jobs at once")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  command->add_option("--tenants", options->tenants,
-                      "File with a tenant's name and token (8 characters or more) in each line; requests carry one of "
-                      "the tokens");
-  command->add_option("--tenant-jobs", options->hub.tenant_jobs, "Jobs of one tenant at once")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  command->add_option("--tenant-memory", options->tenant_memory, "Memory that one tenant's jobs may take here: 32GiB");
   command->add_option("--hubs", options->cluster.hubs, "Machines for hubs alone (0)")->check(CLI::Range(0, 1'000'000));
   command->add_option("--hub-bandwidth", options->hub_bandwidth, "Of a hub's links together (as a worker's)");
   command->add_flag("--json", options->json, "Write JSON");
