@@ -213,9 +213,35 @@ class Client:
         """Nodes with what they have, what of it is held, and by which jobs."""
         return self._json("GET", "/v1/nodes")["nodes"]
 
+    def drain(self, node: str, drains: bool = True) -> dict:
+        """Empties a node, whose jobs go on elsewhere; with `drains` False it takes learners again."""
+        return self._send("PATCH", _path(node, "nodes"), drain=drains)
+
     def quota(self) -> list[dict]:
-        """What each team may have and holds."""
+        """What each team may have, holds, and has borrowed of that."""
         return self._json("GET", "/v1/quota")["teams"]
+
+    def set_quota(
+        self,
+        team: str,
+        *,
+        cpus: float | None = None,
+        memory_bytes: int | None = None,
+        accelerators: dict[str, int] | None = None,
+    ) -> dict:
+        """Sets what a team may have; what is not given is not bounded."""
+        millicpus = None if cpus is None else round(cpus * 1000)
+        return self._send(
+            "PUT",
+            _path(team, "teams") + "/quota",
+            millicpus=millicpus,
+            memory_bytes=memory_bytes,
+            accelerators=accelerators,
+        )
+
+    def remove_quota(self, team: str) -> dict:
+        """Removes a team's quota: it only borrows then, where other teams have one."""
+        return self._send("DELETE", _path(team, "teams") + "/quota")
 
     # Tenants
 

@@ -66,6 +66,8 @@ Result<int> list(const ListOptions& options) {
     std::string note = job.state == platform::JobState::kProcessing ? progress_text(job.progress) : job.reason;
     if (job.place_in_queue > 0) {
       note = fmt::format("{} in the queue{}{}", job.place_in_queue, note.empty() ? "" : ": ", note);
+    } else if (job.is_borrowed) {
+      note = fmt::format("borrowed{}{}", note.empty() ? "" : ": ", note);
     }
     rows.push_back({job.id, std::string(platform::name_of(job.state)), job.team, job.user,
                     std::to_string(job.learners_wanted), age_text(job.submitted), safe_line(note, true)});
@@ -100,7 +102,11 @@ void show(const platform::JobAnswer& job, const std::vector<platform::ChangeAnsw
   add("  needs", fmt::format("{} learner{} with {}", job.learners_wanted, job.learners_wanted == 1 ? "" : "s",
                              resources_text(job.each)));
   if (job.place_in_queue > 0) {
-    add("  queue", fmt::format("place {}, priority {}", job.place_in_queue, job.priority));
+    add("  queue", fmt::format("place {}, priority {}{}", job.place_in_queue, job.priority,
+                               job.starts_by.empty() ? "" : ", starts by " + job.starts_by));
+  }
+  if (job.is_borrowed) {
+    add("  places", "borrowed: beyond the team's quota, until others need them");
   }
   if (job.wanted != platform::Wanted::kRun) {
     add("  wanted", std::string(platform::name_of(job.wanted)));

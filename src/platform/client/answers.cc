@@ -110,6 +110,8 @@ Result<JobAnswer> job_of(const Json& json) {
   job.wanted = wanted_named(string_of(json, "wanted")).value_or(Wanted::kRun);
   job.priority = int_of(json, "priority");
   job.place_in_queue = int_of(json, "place_in_queue");
+  job.starts_by = string_of(json, "starts_by");
+  job.is_borrowed = bool_of(json, "is_borrowed", false);
   job.attempt = int_of(json, "attempt");
   job.restarts = int_of(json, "restarts");
   job.restarts_most = int_of(json, "restarts_most");
@@ -189,9 +191,13 @@ Result<std::vector<NodeAnswer>> read_nodes(std::string_view text) {
   TESSER_ASSIGN_OR_RETURN(const Json json, parse_object(text, "nodes"));
   std::vector<NodeAnswer> nodes;
   for (const Json& each : array_of(json, "nodes")) {
-    NodeAnswer node{string_of(each, "name"),         bool_of(each, "is_ready", true),
-                    string_of(each, "not_ready"),    resources_of(each.find("capacity")),
-                    resources_of(each.find("held")), {}};
+    NodeAnswer node;
+    node.name = string_of(each, "name");
+    node.is_ready = bool_of(each, "is_ready", true);
+    node.not_ready = string_of(each, "not_ready");
+    node.is_draining = bool_of(each, "is_draining", false);
+    node.capacity = resources_of(each.find("capacity"));
+    node.held = resources_of(each.find("held"));
     for (const Json& job : array_of(each, "jobs")) {
       node.jobs.push_back(job.string() != nullptr ? *job.string() : "");
     }
@@ -207,6 +213,7 @@ Result<std::vector<QuotaAnswer>> read_quota(std::string_view text) {
     const Json* quota = each.find("quota");
     teams.push_back(
         {string_of(each, "team"), int_of(each, "running"), int_of(each, "waiting"), resources_of(each.find("held")),
+         resources_of(each.find("borrowed")),
          quota != nullptr && quota->object() != nullptr ? std::optional(resources_of(quota)) : std::nullopt});
   }
   return teams;

@@ -40,6 +40,8 @@ struct JobAnswer {
   Wanted wanted = Wanted::kRun;
   int priority = 0;
   int place_in_queue = 0;
+  std::string starts_by;     // of who waits: at the latest, if that is known
+  bool is_borrowed = false;  // runs beyond its team's quota
   int attempt = 0;
   int restarts = 0;
   int restarts_most = 0;
@@ -101,6 +103,7 @@ struct NodeAnswer {
   std::string name;
   bool is_ready = true;
   std::string not_ready;
+  bool is_draining = false;
   Resources capacity;
   Resources held;
   std::vector<std::string> jobs;
@@ -111,6 +114,7 @@ struct QuotaAnswer {
   int running = 0;
   int waiting = 0;
   Resources held;
+  Resources borrowed;              // of what is held
   std::optional<Resources> quota;  // none set
 };
 

@@ -64,9 +64,10 @@ TEST(Answers, PagesAreRead) {
   ASSERT_TRUE(metrics.has_value());
   EXPECT_FALSE(metrics->metrics.at(0).value.has_value());
   EXPECT_EQ(metrics->metrics.at(1).value, 2.0);
-  const auto quota =
-      read_quota(R"({"teams":[{"team":"a","running":1,"waiting":0,"held":{"millicpus":5},"quota":null}]})");
+  const auto quota = read_quota(
+      R"({"teams":[{"team":"a","running":1,"waiting":0,"held":{"millicpus":5},"borrowed":{"millicpus":3},"quota":null}]})");
   EXPECT_FALSE(quota->at(0).quota.has_value());
+  EXPECT_EQ(quota->at(0).borrowed.millicpus, 3);
   const auto nodes = read_nodes(R"({"nodes":[{"name":"n","is_ready":false,"not_ready":"gone","jobs":["a","b"]}]})");
   EXPECT_EQ(nodes->at(0).jobs.size(), 2U);
   EXPECT_FALSE(nodes->at(0).is_ready);

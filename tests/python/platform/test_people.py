@@ -188,6 +188,19 @@ def test_nodes_and_quota(tesser) -> None:
     assert "NODE" in tesser("nodes") and "4.0 GiB" in tesser("nodes")
     assert {node["name"] for node in json.loads(tesser("nodes", "--json"))["nodes"]} == {"a", "b"}
     assert "teams" in json.loads(tesser("quota", "--json"))
+    tesser("team", "add", "vision")
+    tesser("quota", "set", "vision", "--cpus", 1.5, "--memory", "2GiB", "--accelerators", "v100:1")
+    assert "1.5 cpus, 2.0 GiB, 1 v100" in tesser("quota")
+    assert "no team 'none'" in tesser("quota", "set", "none", "--cpus", 1, code=2)
+    assert "--memory" in tesser("quota", "set", "vision", "--memory", "much", code=2)
+    assert "v100:8" in tesser("quota", "set", "vision", "--accelerators", "v100", code=2)
+    assert "no: is being emptied" in tesser("nodes", "drain", "a") + tesser("nodes")
+    assert "no node 'c'" in tesser("nodes", "drain", "c", code=2)
+    tesser("nodes", "undrain", "a")
+    assert "emptied" not in tesser("nodes")
+    assert json.loads(tesser("quota", "remove", "vision", "--json"))["quota"] is None
+    assert "has no quota" in tesser("quota", "remove", "vision", code=2)
+    tesser("team", "remove", "vision")
 
 
 def test_the_python_client(client: Client, code: Path, tmp_path: Path) -> None:
@@ -200,7 +213,10 @@ def test_the_python_client(client: Client, code: Path, tmp_path: Path) -> None:
     assert job in [each["id"] for each in client.jobs(state="COMPLETED")]
     assert client.download(job, tmp_path / "r.tar") == (tmp_path / "r.tar").stat().st_size > 0
     assert {node["name"] for node in client.nodes()} == {"a", "b"}
-    assert isinstance(client.quota(), list)
+    assert client.set_quota("default", cpus=2, accelerators={"v100": 1})["quota"]["millicpus"] == 2000
+    assert [team["quota"]["accelerators"] for team in client.quota()] == [{"v100": 1}]
+    assert client.remove_quota("default")["quota"] is None
+    assert client.drain("a")["is_draining"] and not client.drain("a", False)["is_draining"]
     client.delete(job)
 
 
