@@ -41,7 +41,7 @@ def kubernetes_tests() -> Totals:
         result.add(testing.run_pytest("kubernetes-jobs", [JOBS], variables, JOBS_SECONDS))
         trainings = ROOT / "tests" / "python" / "platform" / "test_training.py"
         scheduling = ROOT / "tests" / "python" / "platform" / "test_scheduling.py"
-        variables |= {"TESSER_WHOLE_TRAININGS": "1", "TESSER_ALL_ENGINES": "1"}
+        variables |= {"TESSER_ALL_ENGINES": "1"}
         result.add(testing.run_pytest("kubernetes-scheduling", [scheduling], variables, JOBS_SECONDS))
         result.add(testing.run_pytest("kubernetes-trainings", [trainings], variables, JOBS_SECONDS))
     return result

@@ -128,6 +128,26 @@ def test_workers_evaluate_what_is_in_the_checkpoint(samples: Path, tmp_path: Pat
     assert again.of("evaluation")[-1]["results"] == run.of("evaluation")[-1]["results"]
 
 
+def test_workers_that_others_start_and_stop_end_after_the_same_step(samples: Path, tmp_path: Path) -> None:
+    secret = {"TESSER_RUN_TOKEN": "secret"}
+    process = start(
+        "train", samples / "classifier.tesser", "--data", samples / "train", "--threads", 1, "--json", "--workers", 2,
+        "--checkpoint", tmp_path / "run", "--every", 10**6, "--steps", 10**7, "--external", "--run-directory",
+        tmp_path / "meeting", variables=secret,
+    )  # fmt: skip
+    url = next(word for word in process.stdout.readline().split() if word.startswith("http://127"))
+    workers = [start("worker", "--coordinator", url, "--worker", number, variables=secret) for number in range(2)]
+    for _ in range(8):
+        process.stdout.readline()
+    for each in (*workers, process):  # workers hear of it first
+        each.send_signal(signal.SIGTERM)
+    run = finish(process)
+    assert run.code == 1 and run.of("end")[0]["interrupted"], run.errors
+    assert run.of("checkpoint")[-1]["step"] == run.of("end")[0]["step"]
+    for worker in workers:
+        assert "this worker ends when its run does" in worker.communicate(timeout=10)[1]
+
+
 def test_stopped_by_a_signal_all_workers_end_after_the_same_step(
     samples: Path, tmp_path: Path, undisturbed: Run
 ) -> None:
