@@ -278,8 +278,9 @@ def read_options() -> argparse.Namespace:
 
 def measure_tenants(bench: Bench, options: argparse.Namespace) -> None:
     rounds = [
-        json.loads(bench.output_of(["tenants", str(max(TENANT_MILLISECONDS, options.time))]))
+        json.loads(line)
         for _ in range(options.rounds)
+        for line in bench.output_of(["tenants", str(max(TENANT_MILLISECONDS, options.time))]).splitlines()
     ]
     path = options.output / "hub_tenants.json"
     path.write_text(json.dumps(rounds, indent=1) + "\n")

@@ -88,15 +88,16 @@ def table(title: str, groups: dict[tuple[str, int, str], dict[str, dict]]) -> st
 
 def tenant_table(rounds: Rows) -> str:
     lines = [
-        "| alone | an eighth of it | eight together, least | median | seven beside a hostile one, least | median "
-        "| least to least | hostile acts/s |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| processors | alone | an eighth of it | eight together, least | median | seven beside a hostile one, least "
+        "| median | least to least | hostile acts/s |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for each in rounds:
         together, beside = each["together"], each["beside_hostile"]
         values = [each["alone"], each["alone"] / (len(beside) + 1), min(together), statistics.median(together)]
         values += [min(beside), statistics.median(beside), min(beside) / min(together), each["hostile_acts_s"]]
-        lines.append(f"| {' | '.join(number(value) for value in values)} |")
+        processors = "a share each" if each["shares"] else "for all"
+        lines.append(f"| {processors} | {' | '.join(number(value) for value in values)} |")
     return "\n".join(lines)
 
 

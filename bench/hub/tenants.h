@@ -6,8 +6,10 @@
 
 namespace tesser::bench {
 
-// Prints {"alone": ..., "together": [...], "beside_hostile": [...], "hostile_acts_s": ...}: exchanges a second of each
-// tenant. Every case lasts `time`. Returns the exit code. Call it before any thread starts.
+// Prints {"shares": ..., "alone": ..., "together": [...], "beside_hostile": [...], "hostile_acts_s": ...}: exchanges a
+// second of each tenant; then, as root, another such line for tenants that each have an equal share of the processors
+// and a hub that goes before them, as if all had machines of their own ("shares": true). Every case lasts `time`.
+// Returns the exit code. Call it before any thread starts.
 int measure_tenants(std::chrono::milliseconds time);
 
 }  // namespace tesser::bench
