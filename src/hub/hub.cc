@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -67,6 +68,10 @@ class HubServer final : public Hub {
   }
 
   Result<void> serve() {
+    if (std::getenv("UCX_NET_DEVICES") == nullptr) {  // else the user has chosen
+      TESSER_ASSIGN_OR_RETURN(const std::vector<Adapter> all, adapters());
+      place_.adapters = adapters_near(all, processors_);
+    }
     control::ControlServerOptions options;
     options.what = "hub";
     options.get = [this](const std::string& path, const std::string&) { return show(path); };
@@ -92,6 +97,9 @@ class HubServer final : public Hub {
     for (std::size_t core = 0; core < processors_.size(); ++core) {
       text += fmt::format("{:>4} {:>9} {:>6}\n", core, options_.pins ? std::to_string(processors_[core].number) : "any",
                           processors_[core].socket);
+    }
+    if (!place_.adapters.empty()) {
+      text += fmt::format("adapters: {}, of these processors' sockets\n", place_.adapters);
     }
     return text + describe_pages(options_.huge_pages) + "\n";
   }

@@ -84,6 +84,7 @@ Result<void> Job::prepare(const JoinRequest& first) {
   options.name = fmt::format("hub {}", first.hub);
   options.listen = place_.host + ":0";
   options.run = run_of(name_, nonce_);
+  options.ucx_devices = place_.adapters;
   options.paths = place_.through_network ? transport::Paths::kNetworkOnly : transport::Paths::kAny;
   options.signal_bytes = signal_bytes(context_.map.loads[context_.hub],
                                       workers_.size() + static_cast<std::size_t>(context_.settings.racks));

@@ -25,6 +25,7 @@ namespace tesser::hub {
 struct JobPlace {
   std::string host = "127.0.0.1";               // to listen at, on a port that the system chooses
   std::vector<int> processors;                  // one for each core of the hub; -1: wherever the system puts it
+  std::string adapters;                         // as UCX_NET_DEVICES; empty: those named there, else all
   std::shared_ptr<RateLimit> rate_limit;        // null: none
   std::string token;                            // of the hubs of other racks
   std::shared_ptr<NormGroup> norm_group;        // of settings.norm_group; null without

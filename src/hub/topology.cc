@@ -16,6 +16,8 @@
 namespace tesser::hub {
 namespace {
 
+constexpr int kMostPorts = 8;
+
 using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
 int number_above(hwloc_topology_t topology, hwloc_obj_t object, hwloc_obj_type_t type) {
@@ -50,17 +52,71 @@ bool read_list(std::string_view list, std::set<int>& numbers) {
   }
 }
 
-}  // namespace
-
-Result<std::vector<Processor>> processors() {
+Result<Topology> load(bool with_devices) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) {
     return failed("the machine's processors cannot be found out (hwloc)");
   }
-  const Topology topology(raw, hwloc_topology_destroy);
+  Topology topology(raw, hwloc_topology_destroy);
+  if (with_devices) {
+    hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  }
   if (hwloc_topology_load(raw) != 0) {
     return failed("the machine's processors cannot be found out (hwloc)");
   }
+  return topology;
+}
+
+// hwloc has "Port2State" and the like for each port of an adapter.
+std::vector<int> ports_of(hwloc_obj_t device) {
+  std::vector<int> ports;
+  for (int port = 1; port <= kMostPorts; ++port) {
+    if (hwloc_obj_get_info_by_name(device, fmt::format("Port{}State", port).c_str()) != nullptr) {
+      ports.push_back(port);
+    }
+  }
+  return ports.empty() ? std::vector<int>{1} : ports;
+}
+
+}  // namespace
+
+Result<std::vector<Adapter>> adapters() {
+  TESSER_ASSIGN_OR_RETURN(const Topology topology, load(true));
+  std::vector<Adapter> found;
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_osdev(topology.get(), device)) != nullptr;) {
+    if (device->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS) {
+      continue;
+    }
+    const hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology.get(), device);
+    int socket = -1;
+    for (hwloc_obj_t above = place; above != nullptr; above = above->parent) {
+      if (above->type == HWLOC_OBJ_PACKAGE) {
+        socket = static_cast<int>(above->logical_index);
+      }
+    }
+    found.push_back({device->name, ports_of(device), socket});
+  }
+  return found;
+}
+
+std::string adapters_near(const std::vector<Adapter>& adapters, const std::vector<Processor>& processors) {
+  std::string names;
+  bool is_all = true;
+  for (const Adapter& adapter : adapters) {
+    const bool is_near =
+        adapter.socket < 0 || std::any_of(processors.begin(), processors.end(),
+                                          [&](const Processor& each) { return each.socket == adapter.socket; });
+    is_all = is_all && is_near;
+    for (const int port : adapter.ports) {
+      names += is_near ? fmt::format("{}{}:{}", names.empty() ? "" : ",", adapter.name, port) : "";
+    }
+  }
+  return is_all ? "" : names;
+}
+
+Result<std::vector<Processor>> processors() {
+  TESSER_ASSIGN_OR_RETURN(const Topology topology, load(false));
+  const hwloc_topology_t raw = topology.get();
   std::vector<Processor> found;
   for (hwloc_obj_t unit = nullptr; (unit = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_PU, unit)) != nullptr;) {
     found.push_back({static_cast<int>(unit->os_index), number_above(raw, unit, HWLOC_OBJ_CORE),

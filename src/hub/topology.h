@@ -23,6 +23,20 @@ Result<std::vector<Processor>> processors();
 // what is no list, or names a processor that this process may not use.
 Result<std::vector<Processor>> choose_processors(const std::string& list);
 
+// An adapter for RDMA.
+struct Adapter {
+  std::string name;  // "mlx5_0"
+  std::vector<int> ports;
+  int socket = -1;  // that it hangs on; -1: on none
+};
+
+Result<std::vector<Adapter>> adapters();
+
+// Those that hang on a socket of one of the processors, or on none, as UCX_NET_DEVICES has them: "mlx5_0:1,mlx5_1:1".
+// So a hub whose cores are of one socket takes gradients in through adapters of it, and none crosses to the other.
+// Empty, which is all, where that leaves none out or none over.
+std::string adapters_near(const std::vector<Adapter>& adapters, const std::vector<Processor>& processors);
+
 // Whether so many threads, all busy, have a processor each.
 bool has_processors_for(std::int64_t threads);
 
