@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -207,6 +208,7 @@ def reserved_pages(gibibytes: float) -> Iterator[None]:
     if gibibytes == 0:
         yield
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     before = int(POOL.read_text())
     wanted = before + int(gibibytes * 2**30 / HUGE_PAGE)
     try:

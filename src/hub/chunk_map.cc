@@ -1,6 +1,7 @@
 #include "hub/chunk_map.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <tuple>
@@ -27,6 +28,8 @@ struct Owner {
   }
 };
 
+// The largest first, each to the owner with the least so far. Of a tensor's chunks each owner takes those that it gets
+// in one piece: the processor reads ahead, and what it has read behind the end of a chunk is then that of its next one.
 void assign_owners(ChunkMap& map, const std::vector<int>& cores) {
   std::priority_queue<Owner, std::vector<Owner>, std::greater<>> owners;
   for (std::uint32_t hub = 0; hub < cores.size(); ++hub) {
@@ -40,17 +43,27 @@ void assign_owners(ChunkMap& map, const std::vector<int>& cores) {
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t left, std::uint32_t right) {
     return map.chunks[left].elements > map.chunks[right].elements;
   });
-  for (const std::uint32_t index : order) {
-    Owner owner = owners.top();
-    owners.pop();
-    Chunk& chunk = map.chunks[index];
-    chunk.hub = owner.hub;
-    chunk.core = owner.core;
-    ChunkMap::Load& load = map.loads[owner.hub][owner.core];
-    ++load.chunks;
-    load.elements += chunk.elements;
-    owner.elements += chunk.elements;
-    owners.push(owner);
+  for (auto first = order.begin(); first != order.end();) {
+    // Chunks of one size that follow one another in a tensor.
+    auto end = first;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t> counts;  // by hub and core
+    while (end != order.end() && map.chunks[*end].key == map.chunks[*first].key &&
+           map.chunks[*end].elements == map.chunks[*first].elements) {
+      Owner owner = owners.top();
+      owners.pop();
+      owner.elements += map.chunks[*end].elements;
+      owners.push(owner);
+      ++counts[{owner.hub, owner.core}];
+      ++end;
+    }
+    for (const auto& [owner, count] : counts) {
+      ChunkMap::Load& load = map.loads[owner.first][owner.second];
+      load.chunks += count;
+      load.elements += count * map.chunks[*first].elements;
+      for (std::int64_t given = 0; given < count; ++given, ++first) {
+        std::tie(map.chunks[*first].hub, map.chunks[*first].core) = owner;
+      }
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "hub/chunk_map.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,6 +25,26 @@ TEST(ChunkMapTest, ChunksCoverEachTensorOnce) {
     }
     EXPECT_EQ(next, map->key_begin[key] + settings.keys[key].elements);
     EXPECT_LE(next, map->elements);
+  }
+}
+
+TEST(ChunkMapTest, ACoreOwnsATensorsChunksInOnePiece) {
+  const auto map = map_chunks(settings_for(1, {200'000, 8192, 100'000}), {3});
+  ASSERT_TRUE(map.has_value());
+  for (std::uint32_t key = 0; key < 3; ++key) {
+    std::vector<std::uint32_t> turns;  // of owners, in the order of whole chunks
+    for (std::uint32_t chunk = map->first_chunk[key]; chunk < map->first_chunk[key + 1]; ++chunk) {
+      const Chunk& each = map->chunks[chunk];
+      if (each.elements == 8192 && (turns.empty() || turns.back() != each.core)) {
+        turns.push_back(each.core);
+      }
+    }
+    EXPECT_THAT(turns, ::testing::Each(::testing::Lt(3U)));
+    std::sort(turns.begin(), turns.end());
+    EXPECT_EQ(std::adjacent_find(turns.begin(), turns.end()), turns.end()) << "tensor " << key;
+  }
+  for (const ChunkMap::Load& load : map->loads[0]) {
+    EXPECT_NEAR(static_cast<double>(load.elements), 308'192.0 / 3, 8192);
   }
 }
 
