@@ -51,7 +51,8 @@ def kubernetes_faults() -> Totals:
     build_programs([])
     with cluster() as variables:
         variables |= {"TESSER_FAULT_SEEDS": str(FAULT_SEEDS)}
-        return testing.run_pytest("kubernetes-faults", [JOBS / "test_faults.py"], variables, FAULT_SECONDS)
+        tests = [JOBS / "test_faults.py", *testing.EACH_SEED]
+        return testing.run_pytest("kubernetes-faults", tests, variables, FAULT_SECONDS)
 
 
 def build_programs(more: list[str]) -> None:

@@ -28,6 +28,7 @@ PROCESS_FAULTS = (
     ("hub", "random faults of a hub's workers", 50),
     ("platform", "random faults of a job's guardian, learners, nodes and servers, Slurm's among them", 200),
 )
+EACH_SEED = ("-vv",)  # a line for each test, which is named after its seed
 PLAN_SECONDS = 7200
 FUZZ_SECONDS = 10
 FUZZ_AT_ONCE = 2
@@ -129,7 +130,8 @@ def fault_campaign() -> Totals:
 def process_fault_campaign(folder: str, seeds: int) -> Totals:
     tests = ROOT / "tests" / "python" / folder / "test_faults.py"
     build.build("release")
-    return run_pytest(f"{folder}-faults", [tests], {"TESSER_FAULT_SEEDS": str(seeds)}, FAULT_SECONDS)
+    variables = {"TESSER_FAULT_SEEDS": str(seeds)}
+    return run_pytest(f"{folder}-faults", [tests, *EACH_SEED], variables, FAULT_SECONDS)
 
 
 def plan_campaign() -> Totals:
