@@ -39,6 +39,8 @@ class EngineCluster {
   virtual std::chrono::milliseconds limit() = 0;
   // Within what time a learner that lives has surely beaten: it does so ten times a second.
   virtual std::chrono::milliseconds beat() { return std::chrono::milliseconds(1500); }
+  // How long a learner may still run that was removed while its node began it.
+  virtual std::chrono::milliseconds late() { return std::chrono::milliseconds(0); }
   // Of one learner of the tests, so small that four of them fit on a node.
   virtual Resources small_learner() = 0;
 

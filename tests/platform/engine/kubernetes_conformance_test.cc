@@ -49,6 +49,7 @@ class TestCluster : public EngineCluster {
   }
   std::filesystem::path shared_directory() override { return directory_; }
   milliseconds limit() override { return milliseconds(30000); }
+  milliseconds late() override { return milliseconds(15000); }
   Resources small_learner() override { return Resources{100, std::int64_t{64} << 20, {}}; }
 
   void kill_node(const std::string& name) override { script("kill-node", number(name)); }
