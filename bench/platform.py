@@ -9,6 +9,8 @@
 | api_requests | | answers a second to four clients, with 1,000 jobs stored |
 | overhead | a command alone | the same as a job, in turns, in percent of its time |
 | resolution | a command alone | the same again: how far the overhead of nothing is from 0 |
+| jobs_700_makespan | 700 jobs that do nothing are sent, to places for 16 at once | the last of them has ended |
+| queue_10000_api_p99 | a list, status or submission is asked for while 10,000 jobs wait | its answer, at p99 |
 | processor_time | | what server, guardian, learner and collector use while a job runs, in percent of a processor |
 
 Anchors of "FfDL" (Middleware 2019): an API server comes back in 3 to 5 s, a guardian in 1 to 2 s, a learner in 10 to
@@ -34,7 +36,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from bench import machine
+from bench import machine, platform_queue
 from tools import kubernetes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +44,7 @@ OUTPUT = ROOT / "build" / "bench"
 TESSER = Path(os.environ.get("TESSER_BINARY", ROOT / "build" / "release" / "bin" / "tesser"))
 SLURM = ROOT / "tests" / "clusters" / "slurm-cluster.sh"
 STORED_JOBS, CLIENTS, REQUEST_SECONDS = 1000, 4, 3.0
+SHORT_JOBS, WAITING_JOBS = 700, 10_000
 PATIENCE = 60.0
 ENGINES = ("local", "slurm", "kubernetes")
 # Counts for some seconds and says so ten times a second, as a training would; prints the seconds it took, and its
@@ -412,7 +415,28 @@ def measure(engine: str, rounds: int, jobs: int) -> list[Figure]:
                     until(lambda: not any((server.data / "jobs").iterdir()), "the stored jobs were not removed")
             finally:
                 server.stop()
+        if engine == "local":
+            for name, values, unit in many_jobs(directory):
+                add(name, values, unit)
     return figures
+
+
+def many_jobs(directory: Path) -> Iterator[tuple[str, list[float], str]]:
+    with pretend_server(directory / "short") as server:
+        yield "jobs_700_makespan", [platform_queue.makespan(server, SHORT_JOBS)], "s"
+    with pretend_server(directory / "queue") as server:
+        yield "queue_10000_api_p99", platform_queue.answer_times(server, WAITING_JOBS), "ms"
+
+
+@contextlib.contextmanager
+def pretend_server(data: Path) -> Iterator[Server]:
+    data.mkdir()
+    server = Server(data, ["--engine", "local", "--node", platform_queue.NODE])
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def main() -> None:
