@@ -21,6 +21,7 @@ import json
 import os
 import re
 import secrets as random_tokens
+import ssl
 import time
 import urllib.parse
 import zipfile
@@ -37,6 +38,8 @@ _REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 class ClientError(Exception):
     """The server refuses; `status` is that of HTTP, `code` the platform's (U... or S...)."""
+
+    retry_after = 0  # seconds, where the server says after how many the call may go through
 
     def __init__(self, message: str, status: int = 0, code: str = ""):
         super().__init__(message)
@@ -69,10 +72,17 @@ class Client:
     """A server of the platform.
 
     `url` and `token`: absent, from TESSER_SERVER and TESSER_TOKEN, else what `tesser login` has kept. A kept token is
-    given to its own server alone. `patience`: seconds without a byte after which a request fails.
+    given to its own server alone. `patience`: seconds without a byte after which a request fails. `ca_file`: whom to
+    trust to be an https:// server, a PEM file; absent, from TESSER_CA_FILE, else as kept, else the system's.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, patience: float = 30.0):
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        patience: float = 30.0,
+        ca_file: str | os.PathLike | None = None,
+    ):
         kept = _kept_login()
         self.url = (url or os.environ.get("TESSER_SERVER") or kept.get("server") or "").rstrip("/")
         if not self.url:
@@ -85,6 +95,11 @@ class Client:
         if self._token is None:
             self._token = kept.get("token", "") if self.url == kept.get("server") else ""
         self.patience = patience
+        if ca_file is None:
+            ca_file = os.environ.get("TESSER_CA_FILE") or (kept.get("ca_file") if self.url == kept.get("server") else None)
+        self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+        if self._tls is not None:
+            self._tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file may hold the server's own certificate
 
     # Jobs
 
@@ -333,8 +348,24 @@ class Client:
     def _request(
         self, method: str, path: str, body: bytes | None = None, headers: dict | None = None
     ) -> http.client.HTTPResponse:
-        kind = http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(self._parts.hostname, self._parts.port, timeout=self.patience)
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._request_once(method, path, body, headers)
+            except OutOfReach as error:  # who asks too often is told when to ask again
+                if not error.retry_after or time.monotonic() + error.retry_after > until:
+                    raise
+                time.sleep(error.retry_after)
+
+    def _request_once(
+        self, method: str, path: str, body: bytes | None, headers: dict | None
+    ) -> http.client.HTTPResponse:
+        if self._tls is not None:
+            connection = http.client.HTTPSConnection(
+                self._parts.hostname, self._parts.port, timeout=self.patience, context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(self._parts.hostname, self._parts.port, timeout=self.patience)
         sent = dict(headers or {})
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
@@ -358,8 +389,12 @@ class Client:
         message = told.get("message") or f"{self.url} answers with status {response.status}"
         if response.status == 401:
             message = f"{self.url} does not know this token, or none was given; `tesser login {self.url}` keeps one"
-        error = OutOfReach if response.status == 429 or response.status >= 500 else ClientError
-        raise error(message, response.status, told.get("code", ""))
+        retry_after = response.getheader("Retry-After", "")
+        wait = int(retry_after) if response.status == 429 and retry_after.isdigit() else 0
+        error = OutOfReach if wait or response.status >= 500 else ClientError
+        raised = error(message, response.status, told.get("code", ""))
+        raised.retry_after = wait
+        raise raised
 
 
 def _persistently(call: Callable[[], dict], seconds: float) -> dict:

@@ -33,6 +33,7 @@ struct Options {
   std::filesystem::path volume;
   std::string server;
   std::filesystem::path engine_settings;
+  std::filesystem::path authorities;
 };
 
 // A line of the guardian's log; threads take turns.
@@ -55,6 +56,7 @@ Result<int> guard(const Options& options) {
     return not_found(fmt::format("{}: no such directory, expected a job's volume", options.volume.string()));
   }
   guardian.server = options.server;
+  guardian.authorities = options.authorities;
   TESSER_ASSIGN_OR_RETURN(const std::string settings, read_file(options.engine_settings));
   TESSER_ASSIGN_OR_RETURN(guardian.engine, platform::engine_settings_from_json(settings));
   guardian.tesser = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -83,6 +85,7 @@ void add_guardian(CLI::App& app, Action& action) {
   const auto options = std::make_shared<Options>();
   command->add_option("--volume", options->volume, "The job's volume: DATA/jobs/ID")->required();
   command->add_option("--server", options->server, "Where the server is: http://HOST:PORT")->required();
+  command->add_option("--ca-file", options->authorities, "Whom to trust to be the server, with https://: a PEM file");
   command->add_option("--engine-settings", options->engine_settings, "The engine, as the server has written it")
       ->required();
   command->footer(kExamples);

@@ -4,9 +4,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -22,11 +24,13 @@ constexpr const char* kExamples = R"(
 Examples:
   tesser login http://127.0.0.1:8470                 asks for the token, without showing it
   tesser login http://127.0.0.1:8470 < token-file    reads it from a file
+  tesser login https://jobs.example.org:8470 --ca-file tls.pem
 
-The token is kept in ~/.config/tesser/login.json, for this user alone. TESSER_SERVER and TESSER_TOKEN go before it.)";
+The token is kept in ~/.config/tesser/login.json, for this user alone. TESSER_SERVER, TESSER_TOKEN and TESSER_CA_FILE go before it.)";
 
 struct Options {
   std::string url;
+  std::filesystem::path authorities;
   bool json = false;
 };
 
@@ -54,8 +58,15 @@ std::string read_token() {
 
 Result<int> log_in(const Options& options) {
   const char* given = std::getenv("TESSER_TOKEN");
-  Login login{options.url, given != nullptr ? given : read_token()};
-  TESSER_ASSIGN_OR_RETURN(const auto client, platform::Client::open({login.url, login.token}));
+  Login login{options.url, given != nullptr ? given : read_token(), ""};
+  if (!options.authorities.empty()) {  // commands run anywhere
+    std::error_code error;
+    login.authorities = std::filesystem::canonical(options.authorities, error);
+    if (error) {
+      return not_found(fmt::format("{}: {}", options.authorities.string(), error.message()));
+    }
+  }
+  TESSER_ASSIGN_OR_RETURN(const auto client, platform::Client::open({login.url, login.token, login.authorities}));
   // A request that needs the token: what is kept is known to work.
   TESSER_ASSIGN_OR_RETURN(const std::string me, client->get("/v1/me"));
   while (login.url.ends_with('/')) {
@@ -78,6 +89,7 @@ void add_login(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("login", "Name the platform's server, and keep a token for it");
   const auto options = std::make_shared<Options>();
   command->add_option("server", options->url, "http://HOST:PORT")->required();
+  command->add_option("--ca-file", options->authorities, "Whom to trust to be the server, with https://: a PEM file");
   command->add_flag("--json", options->json, "Write JSON");
   command->footer(kExamples);
   command->callback([options, &action] { action = [options] { return log_in(*options); }; });

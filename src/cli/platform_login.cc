@@ -45,8 +45,8 @@ std::string without_slash(std::string url) {
 }  // namespace
 
 Result<Login> read_login() {
-  Login login{without_slash(variable("TESSER_SERVER")), variable("TESSER_TOKEN")};
-  if (!login.url.empty() && !login.token.empty()) {
+  Login login{without_slash(variable("TESSER_SERVER")), variable("TESSER_TOKEN"), variable("TESSER_CA_FILE")};
+  if (!login.url.empty() && !login.token.empty() && !login.authorities.empty()) {
     return login;
   }
   Login kept;
@@ -56,6 +56,7 @@ Result<Login> read_login() {
       TESSER_ASSIGN_OR_RETURN(kept, read_json_object<Login>(*text, path->string(), [](JsonReader& reader, Login& to) {
                                 to.url = reader.string("server");
                                 to.token = reader.string("token");
+                                to.authorities = reader.has("ca_file") ? reader.string("ca_file") : "";
                               }));
     } else if (text.error().code != ErrorCode::kNotFound) {
       return tl::unexpected<Error>(std::move(text.error()));
@@ -66,6 +67,9 @@ Result<Login> read_login() {
   }
   if (login.token.empty() && login.url == kept.url) {
     login.token = kept.token;
+  }
+  if (login.authorities.empty() && login.url == kept.url) {
+    login.authorities = kept.authorities;
   }
   if (login.url.empty()) {
     return not_found("no server is named; `tesser login http://HOST:PORT` keeps one, TESSER_SERVER names one for once");
@@ -83,7 +87,12 @@ Result<std::string> write_login(const Login& login) {
   if (file < 0) {
     return tl::unexpected<Error>(file_error(beside, "write", errno));
   }
-  const std::string text = JsonMembers().add("server", login.url).add("token", login.token).object() + "\n";
+  JsonMembers members;
+  members.add("server", login.url).add("token", login.token);
+  if (!login.authorities.empty()) {
+    members.add("ca_file", login.authorities);
+  }
+  const std::string text = members.object() + "\n";
   const bool is_written = ::fchmod(file, 0600) == 0 &&
                           ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                           ::fsync(file) == 0;
@@ -99,7 +108,7 @@ Result<std::string> write_login(const Login& login) {
 
 Result<std::unique_ptr<platform::Client>> open_client() {
   TESSER_ASSIGN_OR_RETURN(const Login login, read_login());
-  return platform::Client::open({login.url, login.token});
+  return platform::Client::open({login.url, login.token, login.authorities});
 }
 
 Error with_nearest_job(Error error, platform::Client& client, const std::string& id) {

@@ -33,6 +33,9 @@ Examples:
   tesser server --data /shared/tesser --engine kubernetes --kubeconfig ~/.kube/config --image tesser:1 \
       --advertise http://10.0.0.1:8470
 
+  tesser server --data /srv/tesser --listen 0.0.0.0:8470 --advertise https://jobs.example.org:8470 \
+      --tls-certificate fullchain.pem --tls-key key.pem
+
 The first start makes DATA/admin.token, with which `tesser login` gets in. Ctrl-C ends the server and no job: they run
 on, and the next server goes on with them.)";
 
@@ -151,6 +154,28 @@ void add_server(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--advertise", options->server.advertise,
                       "URL by which guardians reach this server, where that is another");
+  auto* certificate = command->add_option("--tls-certificate", options->server.tls_certificate,
+                                          "PEM file: the server speaks TLS, and guardians trust it by this");
+  auto* key = command->add_option("--tls-key", options->server.tls_key, "PEM file of the certificate's key");
+  certificate->needs(key);
+  key->needs(certificate);
+  platform::TenantLimits& limits = options->server.limits;
+  command->add_option("--requests-per-second", limits.requests_per_second, "Of a user, on average (0: any number)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  command->add_option("--strangers-per-second", limits.strangers_per_second,
+                      "Requests of an address without a token that is known, on average (0: any number)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  command->add_option("--requests-at-once", limits.requests_at_once, "Of a user, those that wait too (0: any number)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  command->add_option("--waiting-jobs", limits.waiting_jobs_of_user, "Of a user (0: any number)")
+      ->check(CLI::Range(0, 10'000'000))
+      ->capture_default_str();
+  command->add_option("--waiting-jobs-of-team", limits.waiting_jobs_of_team, "Of all of a team (0: any number)")
+      ->check(CLI::Range(0, 10'000'000))
+      ->capture_default_str();
   command->add_option("--engine", engine.kind, "Where learners run: local, slurm or kubernetes")
       ->check(CLI::IsMember({"local", "slurm", "kubernetes"}))
       ->capture_default_str();

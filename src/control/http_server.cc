@@ -25,6 +25,7 @@
 #include "control/connection.h"
 #include "control/idle_connections.h"
 #include "control/request_threads.h"
+#include "control/tls.h"
 
 namespace tesser::control {
 namespace {
@@ -78,8 +79,9 @@ struct Exchange {
 };
 thread_local Exchange* exchange = nullptr;  // of this thread
 
-HttpRequest head_of(const httplib::Request& request, RequestThreads& threads) {
+HttpRequest head_of(const httplib::Request& request, const Connection& connection, RequestThreads& threads) {
   HttpRequest head;
+  head.address = connection.address();
   head.method = request.method == "HEAD" ? "GET" : request.method;
   head.path = request.path;
   head.query.assign(request.params.begin(), request.params.end());
@@ -153,7 +155,7 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
     set_keep_alive_max_count(std::size_t{1} << 30);
     set_tcp_nodelay(true);
     set_payload_max_length(std::numeric_limits<std::size_t>::max());  // begin_body() sees to it
-    set_pre_routing_handler([](const httplib::Request&, httplib::Response& response) {
+    set_pre_routing_handler([this](const httplib::Request&, httplib::Response& response) {
       if (!exchange->admission.refusal) {
         return HandlerResponse::Unhandled;
       }
@@ -164,16 +166,21 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
       if (!response.body.empty() || response.content_provider_) {
         return HandlerResponse::Unhandled;
       }
-      HttpResponse refusal = refusal_of(response.status, response.status == 414   ? "the address is too long"
-                                                         : response.status == 404 ? "there is nothing here"
-                                                                                  : "this is no proper request");
+      const HttpResponse refusal = refusal_of(response.status, response.status == 414   ? "the address is too long"
+                                                               : response.status == 404 ? "there is nothing here"
+                                                                                        : "this is no proper request");
+      note(refusal);
       response.set_content(refusal.body, refusal.content_type);
       return HandlerResponse::Handled;
     }));
     const HandlerWithContentReader with_body = [this](const httplib::Request& request, httplib::Response& response,
                                                       const httplib::ContentReader& reader) {
       PartFiles files(exchange->request.parts);
-      const auto refusal = read_body(request, reader, files);
+      std::optional<HttpResponse> refusal;
+      {
+        const auto place = exchange->request.begin_to_wait();  // for the client
+        refusal = read_body(request, reader, files);
+      }
       files.end_file();
       send(refusal ? *refusal : options_.answer(exchange->request), response);
     };
@@ -206,9 +213,13 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
       return failed(
           fmt::format("the {} gets no event descriptor: {}; raise ulimit -n", options_.what, std::strerror(errno)));
     }
-    TESSER_ASSIGN_OR_RETURN(idle_, IdleConnections::open(stop_, options_.idle_time, [this](auto connection) {
-                              serve_soon(std::move(connection));
-                            }));
+    if (!options_.certificate.empty()) {
+      TESSER_ASSIGN_OR_RETURN(tls_, TlsIdentity::open(options_.certificate, options_.key));
+    }
+    TESSER_ASSIGN_OR_RETURN(idle_, IdleConnections::open(
+                                       stop_, {options_.idle_time, options_.request_time},
+                                       [this](auto connection) { serve_soon(std::move(connection)); },
+                                       [this](auto connection) { refuse_at_once(*connection, 408, kTooSlow); }));
     port_ = parts->port;
     if (parts->port == 0) {
       port_ = bind_to_any_port(parts->host);
@@ -230,6 +241,7 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
   }
 
   int port() const override { return port_; }
+  bool is_certified_for(const std::string& host) const override { return tls_ == nullptr || tls_->is_for(host); }
 
  private:
   HttpResponse refusal_of(int status, const std::string& text) const {
@@ -244,7 +256,15 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
     return response;
   }
 
-  static void send(HttpResponse made, httplib::Response& response) {
+  // Tells who wants to know, as it is sent.
+  void note(const HttpResponse& answer) const {
+    if (options_.answered) {
+      options_.answered(exchange->request, answer);
+    }
+  }
+
+  void send(HttpResponse made, httplib::Response& response) {
+    note(made);
     response.status = made.status;
     for (const auto& [name, value] : made.headers) {
       response.set_header(name, value);
@@ -254,7 +274,8 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
       return;
     }
     response.set_chunked_content_provider(
-        made.content_type, [stream = std::move(made.stream)](std::size_t, httplib::DataSink& sink) {
+        made.content_type, [this, stream = std::move(made.stream)](std::size_t, httplib::DataSink& sink) {
+          const auto place = exchange->request.begin_to_wait();  // it may last, and is mostly the client's time
           const bool all =
               stream([&](std::string_view piece) { return piece.empty() || sink.write(piece.data(), piece.size()); });
           if (all) {
@@ -271,6 +292,7 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
       return refusal_of(405, fmt::format("the {} answers no {}", options_.what, method));
     }
     exchange->admission = options_.admit(exchange->request);
+    exchange->request.admitted = exchange->admission.held;
     if (exchange->admission.refusal) {
       return std::move(exchange->admission.refusal);
     }
@@ -348,13 +370,34 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
 
   // cpp-httplib's place for another way to serve a connection, which TLS uses in its own servers.
   bool process_and_close_socket(socket_t socket) override {
-    auto connection = std::make_unique<Connection>(socket, stop_, open_);
-    if (open_ > options_.connections) {
-      connection->hang_up(kTooMany);
+    std::unique_ptr<TlsSession> session;
+    if (tls_ != nullptr && (session = tls_->accept(socket)) == nullptr) {
+      ::close(socket);
+      return true;
+    }
+    auto connection = std::make_unique<Connection>(socket, stop_, open_, std::move(session));
+    if (open_ > options_.connections || !connection->count_in(addresses_, options_.connections_of_one)) {
+      refuse_at_once(*connection, 503, kTooMany);
     } else {
       serve(std::move(connection));
     }
     return true;
+  }
+
+  // A refusal of what is no request yet.
+  void refuse_at_once(Connection& connection, int status, const char* text) const {
+    note_refusal(connection, status);
+    connection.hang_up_at_once(text);
+  }
+
+  void note_refusal(const Connection& connection, int status) const {
+    if (options_.answered) {
+      HttpRequest request;
+      request.address = connection.address();
+      HttpResponse answer;
+      answer.status = status;
+      options_.answered(request, answer);
+    }
   }
 
   void serve_soon(std::unique_ptr<Connection> connection) {
@@ -365,7 +408,11 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
   // Answers what has come, then lets the connection rest.
   void serve(std::unique_ptr<Connection> connection) {
     while (true) {
-      if (!connection->has_input()) {
+      const Connection::Input input = connection->take_input(kMostHeadBytes);
+      if (input == Connection::Input::kGone) {
+        return;
+      }
+      if (input != Connection::Input::kWhole) {
         idle_->add(std::move(connection));
         return;
       }
@@ -378,9 +425,11 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
         connection->hang_up();
         break;
       case Connection::Trouble::kTooSlow:
+        note_refusal(*connection, 408);
         connection->hang_up(kTooSlow);
         break;
       case Connection::Trouble::kTooMuch:
+        note_refusal(*connection, 431);
         connection->hang_up(kTooMuch);
         break;
       case Connection::Trouble::kGone:
@@ -399,7 +448,7 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
     const auto take_headers = [&](httplib::Request& request) {
       has_headers = true;
       request.ranges.clear();
-      here.request = head_of(request, threads_);
+      here.request = head_of(request, connection, threads_);
       here.admission.refusal = why_not(request);
       if (here.admission.refusal) {
         is_last = true;  // its body is not read
@@ -424,8 +473,10 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
   }
 
   const HttpServerOptions options_;
-  const int stop_;  // readable once the server ends
+  const int stop_;                    // readable once the server ends
+  std::unique_ptr<TlsIdentity> tls_;  // none: plain connections
   std::atomic<int> open_{0};
+  AddressCounts addresses_;
   RequestThreads threads_;
   std::unique_ptr<IdleConnections> idle_;
   int port_ = 0;

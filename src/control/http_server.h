@@ -47,6 +47,7 @@ class WaitingPlace {
 };
 
 struct HttpRequest {
+  std::string address;                                       // of the client, without its port
   std::string method;                                        // GET, POST, PATCH, PUT, DELETE; HEAD arrives as GET
   std::string path;                                          // decoded
   std::vector<std::pair<std::string, std::string>> query;    // decoded
@@ -54,6 +55,7 @@ struct HttpRequest {
   std::string body;
   std::vector<HttpPart> parts;  // of multipart/form-data, where it was asked for
   RequestThreads* threads = nullptr;
+  std::shared_ptr<const void> admitted;  // what HttpAdmission::held is
 
   // The first of that name; headers in any case.
   const std::string* header(std::string_view name) const;
@@ -80,6 +82,7 @@ struct HttpAdmission {
   std::size_t most_body_bytes = 0;         // larger ones are refused (413)
   std::filesystem::path parts_directory;   // multipart/form-data is taken apart, with its files here; empty: not
   std::size_t most_part_bytes = 16 << 20;  // of a part that is no file
+  std::shared_ptr<const void> held;        // let go of when the answer has been sent; HttpRequest::admitted
 };
 
 struct HttpServerOptions {
@@ -87,16 +90,23 @@ struct HttpServerOptions {
   int threads = 8;              // handlers that work at the same time
   int waiting = 0;              // further ones that wait
   int connections = 4096;       // open at the same time; further ones are refused (503)
+  int connections_of_one = 0;   // of them from one address; 0: as many
   // From the first byte of a request to its last, and again for the answer; slower clients are hung up on (408).
   std::chrono::milliseconds request_time{10'000};
   // Requests and answers may take so much longer as this many bytes a second need; 0: they may not.
   std::size_t slowest_bytes_per_second = 0;
+  // A request whose head has not come whole takes no thread.
   std::chrono::milliseconds idle_time{30'000};  // after which a connection without a request is closed
   // Asked on the server's threads, with the request as yet without its body.
   std::function<HttpAdmission(const HttpRequest& request)> admit;
   std::function<HttpResponse(const HttpRequest& request)> answer;
   // The answer to what is no proper request, or larger than it may be. None: the text alone.
   std::function<HttpResponse(int status, const std::string& text)> refuse;
+  // Told of every answer before it is sent, refusals too. Of what was no proper request only the address is known.
+  std::function<void(const HttpRequest& request, const HttpResponse& answer)> answered;
+  // PEM files of the server's certificate and key: it speaks TLS; both or none.
+  std::filesystem::path certificate;
+  std::filesystem::path key;
 };
 
 // Writes no log, so that no secret gets into one.
@@ -107,6 +117,8 @@ class HttpServer {
   virtual ~HttpServer() = default;  // waits for handlers, not for clients
 
   virtual int port() const = 0;
+  // Whether clients that ask for this host take the server's certificate; true without TLS.
+  virtual bool is_certified_for(const std::string& host) const = 0;
 };
 
 }  // namespace tesser::control

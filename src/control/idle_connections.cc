@@ -20,7 +20,7 @@ constexpr int kLookMilliseconds = 250;  // for old ones
 
 }  // namespace
 
-Result<std::unique_ptr<IdleConnections>> IdleConnections::open(int stop, std::chrono::milliseconds time, Ready ready) {
+Result<std::unique_ptr<IdleConnections>> IdleConnections::open(int stop, Limits limits, Ready ready, Ready late) {
   const int events = ::epoll_create1(EPOLL_CLOEXEC);
   epoll_event event{EPOLLIN, {.fd = stop}};
   if (events < 0 || ::epoll_ctl(events, EPOLL_CTL_ADD, stop, &event) != 0) {
@@ -29,7 +29,7 @@ Result<std::unique_ptr<IdleConnections>> IdleConnections::open(int stop, std::ch
     }
     return failed(fmt::format("no event descriptor: {}; raise ulimit -n", std::strerror(errno)));
   }
-  std::unique_ptr<IdleConnections> made(new IdleConnections(events, time, std::move(ready)));
+  std::unique_ptr<IdleConnections> made(new IdleConnections(events, limits, std::move(ready), std::move(late)));
   made->thread_ = std::thread([made = made.get(), stop] { made->watch(stop); });
   return made;
 }
@@ -42,10 +42,11 @@ IdleConnections::~IdleConnections() {
 void IdleConnections::add(std::unique_ptr<Connection> connection) {
   const int socket = connection->socket();
   connection->rest();
+  const auto until = connection->rest_until(limits_.request_time, limits_.idle_time);
   const std::lock_guard lock(mutex_);  // so that it is not found ready before it is here
   epoll_event event{EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, {.fd = socket}};
   if (::epoll_ctl(events_, EPOLL_CTL_ADD, socket, &event) == 0) {
-    connections_[socket] = {std::move(connection), Connection::Clock::now() + time_};
+    connections_[socket] = {std::move(connection), until};
   }
 }
 
@@ -80,8 +81,24 @@ void IdleConnections::watch(int stop) {
 
 void IdleConnections::close_old_ones() {
   const auto now = Connection::Clock::now();
-  const std::lock_guard lock(mutex_);
-  std::erase_if(connections_, [&](const auto& entry) { return entry.second.until < now; });
+  std::vector<std::unique_ptr<Connection>> old;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto each = connections_.begin(); each != connections_.end();) {
+      if (each->second.until >= now) {
+        ++each;
+        continue;
+      }
+      ::epoll_ctl(events_, EPOLL_CTL_DEL, each->first, nullptr);
+      old.push_back(std::move(each->second.connection));
+      each = connections_.erase(each);
+    }
+  }
+  for (auto& each : old) {
+    if (each->has_part()) {
+      late_(std::move(each));
+    }
+  }
 }
 
 }  // namespace tesser::control

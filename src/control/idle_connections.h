@@ -19,9 +19,14 @@ class IdleConnections {
  public:
   using Ready = std::function<void(std::unique_ptr<Connection>)>;
 
-  // `ready` is called, on a thread of this object's own, with a connection on which something has come. One on which
-  // nothing comes for `time` is closed. All ends when `stop`, a descriptor, becomes readable.
-  static Result<std::unique_ptr<IdleConnections>> open(int stop, std::chrono::milliseconds time, Ready ready);
+  struct Limits {
+    std::chrono::milliseconds idle_time;     // after which one on which nothing comes is closed
+    std::chrono::milliseconds request_time;  // after which one with a part of a request is given to `late`
+  };
+
+  // `ready` is called, on a thread of this object's own, with a connection on which something has come. All ends when
+  // `stop`, a descriptor, becomes readable.
+  static Result<std::unique_ptr<IdleConnections>> open(int stop, Limits limits, Ready ready, Ready late);
   IdleConnections(const IdleConnections&) = delete;
   IdleConnections& operator=(const IdleConnections&) = delete;
   ~IdleConnections();  // closes them; `stop` must be readable
@@ -34,14 +39,15 @@ class IdleConnections {
     Connection::Clock::time_point until;
   };
 
-  IdleConnections(int events, std::chrono::milliseconds time, Ready ready)
-      : events_(events), time_(time), ready_(std::move(ready)) {}
+  IdleConnections(int events, Limits limits, Ready ready, Ready late)
+      : events_(events), limits_(limits), ready_(std::move(ready)), late_(std::move(late)) {}
   void watch(int stop);
   void close_old_ones();
 
   const int events_;  // epoll's descriptor
-  const std::chrono::milliseconds time_;
+  const Limits limits_;
   const Ready ready_;
+  const Ready late_;
   std::mutex mutex_;
   std::map<int, Idle> connections_;  // by socket
   std::thread thread_;

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -18,6 +19,7 @@ namespace tesser::platform {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{250};
+constexpr int kTooMany = 429;
 
 std::string random_digits() {
   std::string text;
@@ -260,7 +262,14 @@ class HttpApi : public Client {
   }
 
   Result<std::string> send(const HttpsRequest& request) {
+    const auto until = std::chrono::steady_clock::now() + options_.patience;
     Result<HttpsAnswer> answer = http_->send(request);
+    // Who asks too often is told when to ask again. What is uploaded piece by piece was taken from its file.
+    for (int wait = 0; answer && !request.upload && (wait = seconds_to_wait(*answer)) > 0 &&
+                       std::chrono::steady_clock::now() + std::chrono::seconds(wait) < until;) {
+      std::this_thread::sleep_for(std::chrono::seconds(wait));
+      answer = http_->send(request);
+    }
     out_of_reach_ = !answer;
     if (!answer) {
       if (answer.error().code == ErrorCode::kNotFound) {
@@ -275,6 +284,11 @@ class HttpApi : public Client {
       return std::move(answer->body);
     }
     return tl::unexpected<Error>(refusal(*answer));
+  }
+
+  static int seconds_to_wait(const HttpsAnswer& answer) {
+    const std::string* after = answer.status == kTooMany ? answer.header("retry-after") : nullptr;
+    return after == nullptr ? 0 : std::atoi(after->c_str());
   }
 
   // In the server's words, where they are some.
@@ -306,7 +320,7 @@ class HttpApi : public Client {
       case 422:
         return {ErrorCode::kInvalidInput, message};
       default:
-        out_of_reach_ = answer.status == 429 || answer.status >= 500;
+        out_of_reach_ = seconds_to_wait(answer) > 0 || answer.status >= 500;
         return {ErrorCode::kFailed, message};
     }
   }
@@ -328,6 +342,7 @@ Result<std::unique_ptr<Client>> Client::open(ClientOptions options) {
   }
   HttpsOptions https;
   https.what = "server";
+  https.authorities_file = options.authorities;
   TESSER_ASSIGN_OR_RETURN(auto http, HttpsClient::open(https));
   return std::make_unique<HttpApi>(std::move(options), std::move(http));
 }

@@ -121,6 +121,7 @@ class Guardian {
     way.url = options_.server;
     way.job = job_;
     way.token = token;
+    way.authorities = options_.authorities;
     way.log = options_.log;
     TESSER_ASSIGN_OR_RETURN(link_, ServerLink::open(std::move(way), *journal_, *bell_));
     const JournalSummary before = summary_of(journal_->records());

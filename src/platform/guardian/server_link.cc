@@ -56,6 +56,7 @@ Result<std::unique_ptr<ServerLink>> ServerLink::open(Options options, Journal& j
   std::unique_ptr<ServerLink> link(new ServerLink(std::move(options), journal, bell));
   HttpsOptions server;
   server.what = "tesser server";
+  server.authorities_file = link->options_.authorities;
   TESSER_ASSIGN_OR_RETURN(link->renewing_, HttpsClient::open(server));
   TESSER_ASSIGN_OR_RETURN(link->saying_, HttpsClient::open(server));
   TESSER_RETURN_IF_ERROR(link->take_lease());

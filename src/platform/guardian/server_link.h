@@ -35,6 +35,7 @@ class ServerLink {
  public:
   struct Options {
     std::string url;  // "http://HOST:PORT"
+    std::filesystem::path authorities;  // of https://; empty: the system's
     std::string job;
     std::string token;  // the job's
     std::chrono::milliseconds lease_time{5000};

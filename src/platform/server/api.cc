@@ -106,7 +106,36 @@ Result<std::optional<Caller>> Api::caller_of(const Request& request) const {
   return store_.tenants().caller(std::string_view(*given).substr(kBearer.size()), now_microseconds());
 }
 
-control::HttpAdmission Api::admit(const Request& request) const {
+std::optional<control::HttpResponse> Api::too_much(const Request& request, const std::optional<Caller>& caller,
+                                                   bool is_open, std::shared_ptr<const void>& place) {
+  const TenantLimits& limits = options_.limits;
+  std::optional<std::chrono::milliseconds> wait;
+  std::string message;
+  if (caller && caller->is_administrator) {
+    place = places_.take(caller->user, 0);
+  } else if (caller) {
+    wait =
+        rates_.take(caller->is_guardian() ? "job " + caller->job : "user " + caller->user, limits.requests_per_second);
+    message = fmt::format("you send more than {} requests a second", limits.requests_per_second);
+    if (!wait && !caller->is_guardian() && (place = places_.take(caller->user, limits.requests_at_once)) == nullptr) {
+      wait = std::chrono::seconds(1);
+      message = "too many of your requests, or of all, are answered at this moment";
+    }
+  } else {
+    wait = rates_.take("address " + request.address, limits.strangers_per_second);
+    message = is_open ? "this address sends too many requests without a token"
+                      : "this address sends too many requests without a token that the server knows";
+  }
+  if (!wait) {
+    return std::nullopt;
+  }
+  const auto seconds = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(*wait).count());
+  Response refusal = error(429, "U_RATE", fmt::format("{}; try again in {} s", message, seconds));
+  refusal.headers.emplace_back("Retry-After", std::to_string(seconds));
+  return refusal;
+}
+
+control::HttpAdmission Api::admit(const Request& request) {
   control::HttpAdmission admission;
   admission.most_body_bytes = options_.most_body_bytes;
   std::vector<std::string> values;
@@ -123,13 +152,24 @@ control::HttpAdmission Api::admit(const Request& request) const {
     }
     return admission;
   }
+  std::shared_ptr<const void> place;
   if (route->access == Access::kEverybody) {
+    admission.refusal = too_much(request, std::nullopt, true, place);
     return admission;
   }
   const auto caller = caller_of(request);
   if (!caller) {
     admission.refusal = error(caller.error());
-  } else if (!*caller) {
+    return admission;
+  }
+  admission.refusal = too_much(request, *caller, false, place);
+  if (*caller) {
+    admission.held = std::make_shared<const Admitted>(Admitted{**caller, std::move(place)});
+  }
+  if (admission.refusal) {
+    return admission;
+  }
+  if (!*caller) {
     admission.refusal = error(401, "U_TOKEN",
                               "this request carries no token that the server knows (Authorization: "
                               "Bearer TOKEN); `tesser login` keeps one for you");
@@ -150,17 +190,42 @@ control::HttpResponse Api::answer(const Request& request) {
   if (route == nullptr) {
     return error(404, "U_NOT_FOUND", "there is nothing here");
   }
-  Caller caller;
-  if (route->access != Access::kEverybody) {
-    const auto found = caller_of(request);
-    if (!found || !*found) {  // it has gone since it was admitted
-      return found ? error(401, "U_TOKEN", "the server does not know this token any more") : error(found.error());
-    }
-    caller = **found;
-  }
-  Response response = (this->*route->handle)(Call{request, std::move(values), std::move(caller)});
+  const auto* admitted = static_cast<const Admitted*>(request.admitted.get());
+  Response response =
+      (this->*route->handle)(Call{request, std::move(values), admitted == nullptr ? Caller() : admitted->caller});
   finish(request, response);
   return response;
+}
+
+void Api::note(const Request& request, const Response& answer) {
+  const auto* admitted = static_cast<const Admitted*>(request.admitted.get());
+  const bool is_guardian = admitted != nullptr && admitted->caller.is_guardian();
+  const bool is_change = answer.status < 300 && !request.method.empty() && request.method != "GET" && !is_guardian;
+  // 404 and 409 come with honest work; what is hidden from who asks is noted where that is found.
+  const bool is_refusal = answer.status >= 400 && answer.status < 500 && answer.status != 404 && answer.status != 409 &&
+                          answer.status != 422;
+  if (!is_change && !is_refusal) {
+    return;
+  }
+  AuditRecord record;
+  record.address = request.address;
+  if (admitted != nullptr) {
+    record.user = is_guardian ? "guardian of " + admitted->caller.job : admitted->caller.user;
+    record.token = admitted->caller.token;
+  }
+  record.method = request.method;
+  record.path = request.path;
+  record.status = answer.status;
+  for (const auto& [name, value] : answer.headers) {
+    record.message = name == "Location" ? "made " + value : record.message;
+  }
+  if (is_refusal) {
+    const auto json = parse_json(answer.body);
+    const Json* error = json ? json->find("error") : nullptr;
+    const Json* message = error != nullptr ? error->find("message") : nullptr;
+    record.message = message != nullptr && message->string() != nullptr ? *message->string() : record.message;
+  }
+  audit_.note(record);
 }
 
 control::HttpResponse Api::error(int status, const std::string& code, const std::string& message) {
@@ -189,6 +254,8 @@ tl::expected<JobRecord, control::HttpResponse> Api::job_of(const Call& call) con
     return tl::unexpected(error(job.error()));
   }
   if (!call.caller.sees(job->team)) {  // as if there were none
+    audit_.note({call.request.address, call.caller.user, call.caller.token, call.request.method, call.request.path, 404,
+                 fmt::format("job {} is of team '{}', which this user is not in", job->id, job->team)});
     return tl::unexpected(
         error(404, "U_NOT_FOUND", fmt::format("there is no job '{}'; `tesser list` shows those there are", call.id())));
   }

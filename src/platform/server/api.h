@@ -13,11 +13,16 @@
 #include "control/http_server.h"
 #include "platform/job/volume.h"
 #include "platform/server/archive.h"
+#include "platform/server/audit.h"
 #include "platform/server/dispatcher.h"
 #include "platform/server/job_bells.h"
+#include "platform/server/limits.h"
 #include "platform/store/store.h"
 
 namespace tesser::platform {
+
+// Of people: the rest of the server's threads are there for guardians.
+inline constexpr int kMostRequestsAtOnce = 1'024;
 
 struct ApiOptions {
   std::filesystem::path data;
@@ -26,16 +31,19 @@ struct ApiOptions {
   std::size_t most_upload_bytes = std::size_t{1} << 30;  // of a submission
   std::size_t most_body_bytes = std::size_t{1} << 20;    // of every other request
   UnpackLimits code;
+  TenantLimits limits;
 };
 
 // Any thread.
 class Api {
  public:
-  Api(ApiOptions options, Store& store, Dispatcher& dispatcher, JobBells& bells)
-      : options_(std::move(options)), store_(store), dispatcher_(dispatcher), bells_(bells) {}
+  Api(ApiOptions options, Store& store, Dispatcher& dispatcher, JobBells& bells, Audit& audit)
+      : options_(std::move(options)), store_(store), dispatcher_(dispatcher), bells_(bells), audit_(audit) {}
 
-  control::HttpAdmission admit(const control::HttpRequest& request) const;
+  control::HttpAdmission admit(const control::HttpRequest& request);
   control::HttpResponse answer(const control::HttpRequest& request);
+  // Notes what is to be known later of an answer that is about to be sent.
+  void note(const control::HttpRequest& request, const control::HttpResponse& answer);
   static control::HttpResponse error(int status, const std::string& code, const std::string& message);
 
  private:
@@ -44,11 +52,15 @@ class Api {
 
   struct Route;
   struct Call;
+  struct Admitted;
   static const std::vector<Route>& routes();
   const Route* route_of(const Request& request, std::vector<std::string>& values, std::string& allowed) const;
   // Who asks; nothing when the token is none, or none any more.
   Result<std::optional<Caller>> caller_of(const Request& request) const;
   Volume volume_of(const std::string& job) const { return Volume(options_.data / "jobs" / job); }
+  // A refusal of a caller, or a stranger, who asks too often or too much at once; else `place` is one to hold.
+  std::optional<Response> too_much(const Request& request, const std::optional<Caller>& caller, bool is_open,
+                                   std::shared_ptr<const void>& place);
   // The job, if who asks may see it; else the answer.
   tl::expected<JobRecord, Response> job_of(const Call& call) const;
   // The job, if who asks may change it; else the answer.
@@ -110,6 +122,15 @@ class Api {
   Store& store_;
   Dispatcher& dispatcher_;
   JobBells& bells_;
+  Audit& audit_;
+  RateLimits rates_;
+  RequestPlaces places_{kMostRequestsAtOnce};
+};
+
+// What was found of a request when it was admitted. HttpRequest::admitted of those with a token.
+struct Api::Admitted {
+  Caller caller;
+  std::shared_ptr<const void> place;
 };
 
 // A request on its way to its handler.

@@ -287,14 +287,18 @@ void Dispatcher::note_failure(const JobRecord& job, Watched& watched, const std:
 }
 
 std::vector<std::string> Dispatcher::guardian_command(const std::string& job) const {
-  return {options_.tesser.string(),
-          "guardian",
-          "--volume",
-          volume_of(job).string(),
-          "--server",
-          options_.url,
-          "--engine-settings",
-          options_.engine_settings.string()};
+  std::vector<std::string> words{options_.tesser.string(),
+                                 "guardian",
+                                 "--volume",
+                                 volume_of(job).string(),
+                                 "--server",
+                                 options_.url,
+                                 "--engine-settings",
+                                 options_.engine_settings.string()};
+  if (!options_.authorities.empty()) {
+    words.insert(words.end(), {"--ca-file", options_.authorities.string()});
+  }
+  return words;
 }
 
 void Dispatcher::start_guardian(const JobRecord& job, Watched& watched) {
@@ -332,6 +336,9 @@ void Dispatcher::see_to_hosted_guardian(const JobRecord& job, Watched& watched) 
     start.command = guardian_command(job.id);
     start.volume = volume_of(job.id);
     start.files = {options_.engine_settings};
+    if (!options_.authorities.empty()) {
+      start.files.push_back(options_.authorities);
+    }
     Result<void> outcome;
     if (restarts) {
       outcome = engine.guardian_host()->restart_guardian(job.id, job.team);

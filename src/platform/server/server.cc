@@ -17,6 +17,7 @@
 #include "control/http_server.h"
 #include "platform/job/times.h"
 #include "platform/server/api.h"
+#include "platform/server/audit.h"
 #include "platform/server/dispatcher.h"
 #include "platform/server/job_bells.h"
 #include "platform/server/submission.h"
@@ -31,6 +32,7 @@ constexpr const char* kAdministrator = "admin";  // who runs this server
 constexpr int kWorkingThreads = 16;
 constexpr int kWaitingThreads = 2'048;  // guardians that wait for news, and people who follow logs
 constexpr int kConnections = 16'384;
+constexpr int kConnectionsOfOne = 4'096;  // of one address
 constexpr std::size_t kSlowestBytesPerSecond = 64 << 10;
 
 Result<void> make_directory(const fs::path& path) {
@@ -88,6 +90,7 @@ class PlatformServer final : public Server {
 
   Result<void> start() {
     TESSER_RETURN_IF_ERROR(prepare_data());
+    TESSER_ASSIGN_OR_RETURN(audit_, Audit::open(options_.data / "audit.log"));
     TESSER_ASSIGN_OR_RETURN(store_, Store::open(options_.data / "store.sqlite"));
     TESSER_RETURN_IF_ERROR(prepare_token());
     TESSER_RETURN_IF_ERROR(remove_strays());
@@ -104,6 +107,7 @@ class PlatformServer final : public Server {
     dispatcher.data = options_.data;
     dispatcher.url = url_;
     dispatcher.engine_settings = settings;
+    dispatcher.authorities = authorities_;
     dispatcher.system_places = options_.engine.system_places;
     dispatcher.placement = options_.placement;
     dispatcher.tesser = options_.tesser;
@@ -114,7 +118,8 @@ class PlatformServer final : public Server {
     api.data = options_.data;
     api.version = options_.version;
     api.engine = engine_name;
-    made_api_ = std::make_unique<Api>(std::move(api), *store_, *dispatcher_, bells_);
+    api.limits = options_.limits;
+    made_api_ = std::make_unique<Api>(std::move(api), *store_, *dispatcher_, bells_, *audit_);
     api_ = made_api_.get();
     return {};
   }
@@ -206,7 +211,7 @@ class PlatformServer final : public Server {
     options.connections = kConnections;
     options.slowest_bytes_per_second = kSlowestBytesPerSecond;
     options.admit = [this](const control::HttpRequest& request) {
-      const Api* api = api_;
+      Api* api = api_;
       if (api == nullptr) {
         control::HttpAdmission admission;
         admission.refusal = Api::error(503, "S_STARTING", "the server is starting; try again");
@@ -215,6 +220,14 @@ class PlatformServer final : public Server {
       return api->admit(request);
     };
     options.answer = [this](const control::HttpRequest& request) { return api_.load()->answer(request); };
+    options.connections_of_one = kConnectionsOfOne;
+    options.certificate = options_.tls_certificate;
+    options.key = options_.tls_key;
+    options.answered = [this](const control::HttpRequest& request, const control::HttpResponse& answer) {
+      if (Api* api = api_; api != nullptr) {
+        api->note(request, answer);
+      }
+    };
     options.refuse = [](int status, const std::string& text) {
       return Api::error(status, status >= 500 ? "S_SERVER" : "U_REQUEST", text);
     };
@@ -223,8 +236,27 @@ class PlatformServer final : public Server {
     if (host == "0.0.0.0" || host == "[::]") {
       host = host == "[::]" ? "[::1]" : "127.0.0.1";
     }
-    url_ = options_.advertise.empty() ? fmt::format("http://{}:{}", host, http_->port()) : options_.advertise;
-    return {};
+    const std::string scheme = options_.tls_certificate.empty() ? "http" : "https";
+    url_ = options_.advertise.empty() ? fmt::format("{}://{}:{}", scheme, host, http_->port()) : options_.advertise;
+    return options_.tls_certificate.empty() ? Result<void>() : prepare_authorities();
+  }
+
+  // What guardians trust: the server's own certificate, in a place that they reach.
+  Result<void> prepare_authorities() {
+    const std::size_t begin = url_.find("://") + 3;
+    std::string host = url_.substr(begin, url_.find_last_of(":/") - begin);
+    if (host.starts_with('[')) {
+      host = host.substr(1, host.size() - 2);
+    }
+    if (!url_.starts_with("https://") || !http_->is_certified_for(host)) {
+      return invalid_input(
+          fmt::format("guardians reach this server as {}, for which {} is no certificate; give --advertise "
+                      "https://HOST:PORT with a host that it names",
+                      url_, options_.tls_certificate.string()));
+    }
+    authorities_ = options_.data / "tls.pem";
+    TESSER_ASSIGN_OR_RETURN(const std::string text, read_file(options_.tls_certificate, 1 << 20));
+    return write_file_atomically(authorities_, text);
   }
 
   // A port that the system chooses is the one of the last time where that is free: guardians that live on know it.
@@ -244,8 +276,10 @@ class PlatformServer final : public Server {
 
   ServerOptions options_;
   std::string url_;
+  fs::path authorities_;
   DataLock lock_;
   JobBells bells_;
+  std::unique_ptr<Audit> audit_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<Api> made_api_;

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "platform/engine/engine.h"
 #include "platform/scheduler/gang_placement.h"
+#include "platform/server/limits.h"
 
 namespace tesser::platform {
 
@@ -18,6 +19,10 @@ struct ServerOptions {
   std::filesystem::path data;  // made where there is none; on a file system that all nodes share
   std::string listen = "127.0.0.1:8470";
   std::string advertise;  // "http://HOST:PORT" by which guardians reach this server; empty: where it listens
+  // PEM files: the server speaks TLS, and guardians trust this certificate. Both or none.
+  std::filesystem::path tls_certificate;
+  std::filesystem::path tls_key;
+  TenantLimits limits;
   EngineSettings engine;
   PlacementSettings placement;
   std::filesystem::path tesser;  // the program, which guardians run

@@ -273,6 +273,10 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   job.restarts_most = manifest.restarts;
   job.longest = manifest.time_limit.count();
   job.time = now_microseconds();
+  if (!caller.is_administrator) {
+    job.most_waiting_of_user = place.tenants.waiting_jobs_of_user;
+    job.most_waiting_of_team = place.tenants.waiting_jobs_of_team;
+  }
 
   const fs::path incoming = place.data / "incoming" / job.id;
   const fs::path home = place.data / "jobs" / job.id;
@@ -293,6 +297,10 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   if (!submitted) {
     return submitted.error().code == ErrorCode::kInvalidInput ? refused(409, "U_KEY", submitted.error().message)
                                                               : refused(submitted.error());
+  }
+  if (!submitted->one_too_many.empty()) {
+    return refused(429, "U_LIMIT",
+                   submitted->one_too_many + "; submit again when some run, or `tesser delete` what is not needed");
   }
   if (submitted->is_new) {
     directory.keep();

@@ -10,6 +10,7 @@
 #include "control/http_server.h"
 #include "platform/job/resources.h"
 #include "platform/server/archive.h"
+#include "platform/server/limits.h"
 #include "platform/store/store.h"
 
 namespace tesser::platform {
@@ -20,6 +21,7 @@ struct SubmissionPlace {
   std::vector<Node> nodes;  // empty: not known, so anything may fit
   UnpackLimits limits;
   std::string engine;  // its name
+  TenantLimits tenants;
 };
 
 struct Refused {

@@ -34,6 +34,9 @@ class SqliteStore final : public Store {
           return {};
         }
       }
+      if (made.one_too_many = one_too_many(database, job); !made.one_too_many.empty()) {
+        return {};
+      }
       SQLite::Statement insert(
           database,
           "INSERT INTO jobs (id, name, description, user, team, priority, learners, resources, "
@@ -399,6 +402,23 @@ class SqliteStore final : public Store {
     }
     TESSER_ASSIGN_OR_RETURN(JobRecord record, read_job(database, id));
     return std::optional(std::move(record));
+  }
+
+  static std::string one_too_many(SQLite::Database& database, const NewJob& job) {
+    const auto waiting = [&](const char* column, const std::string& value) {
+      SQLite::Statement query(
+          database, fmt::format("SELECT count(*) FROM jobs WHERE state IN ('QUEUED', 'RESUMED') AND {} = ?", column));
+      query.bind(1, value);
+      query.executeStep();
+      return query.getColumn(0).getInt64();
+    };
+    if (job.most_waiting_of_user > 0 && waiting("user", job.user) >= job.most_waiting_of_user) {
+      return fmt::format("{} of your jobs wait, and more may not", job.most_waiting_of_user);
+    }
+    if (job.most_waiting_of_team > 0 && waiting("team", job.team) >= job.most_waiting_of_team) {
+      return fmt::format("{} jobs of team '{}' wait, and more may not", job.most_waiting_of_team, job.team);
+    }
+    return "";
   }
 
   static void set_wanted(SQLite::Database& database, const std::string& id, Wanted wanted) {

@@ -40,6 +40,8 @@ struct NewJob {
   std::string idempotency_key;  // of this user; empty: none
   std::string request_digest;   // of what was submitted: the same key with another digest is refused
   std::int64_t time = 0;
+  int most_waiting_of_user = 0;  // it is refused where the user, or the team, has so many that wait; 0: any number
+  int most_waiting_of_team = 0;
 };
 
 struct JobRecord {
@@ -128,7 +130,8 @@ struct JobFilter {
 
 struct Submitted {
   JobRecord job;
-  bool is_new = true;  // false: the one that was submitted with this idempotency key
+  bool is_new = true;             // false: the one that was submitted with this idempotency key
+  std::string one_too_many = {};  // not empty: nothing was submitted, and this says of what there are too many
 };
 
 class Store {

@@ -33,7 +33,8 @@ EXAMPLES = 12  # of each request; all together take seconds
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("openapi") / "data").start()
+    options = ("--node", "a=2,4GiB", "--strangers-per-second", "0")  # each request is tried without a token, too
+    made = Server(tmp_path_factory.mktemp("openapi") / "data", *options).start()
     job = made.accepted(manifest("described", "echo hello"), zip_of({"a": "b"}))
     made.wait_for(job, "COMPLETED")
     yield made
