@@ -92,6 +92,7 @@ class Server:
     def start(self) -> None:
         address = f"{self.host}:{self.port}"
         command = [str(TESSER), "server", "--data", str(self.data), "--listen", address, *self.engine]
+        command += ["--learner-users", "same"] if os.geteuid() == 0 else []  # the directory is for this user alone
         with (self.data.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None

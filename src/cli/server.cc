@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -43,6 +44,8 @@ struct Options {
   platform::ServerOptions server;
   std::vector<std::string> nodes;
   std::vector<std::string> host_directories;
+  std::vector<std::string> host_data;
+  std::string learner_users;
   std::int64_t patience = 5;
   std::string placement = "pack";
 };
@@ -102,6 +105,23 @@ Result<platform::Node> node_of(const std::string& text) {
   return node;
 }
 
+Result<platform::LearnerUsers> learner_users_of(const std::string& text) {
+  platform::LearnerUsers users;
+  users.same = text == "same";
+  if (text.empty() || users.same) {
+    return users;
+  }
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, users.first);
+  const bool has_last = first.ec == std::errc() && first.ptr != end && *first.ptr == '-';
+  const auto last = std::from_chars(has_last ? first.ptr + 1 : end, end, users.last);
+  if (!has_last || last.ec != std::errc() || last.ptr != end || users.first < 1 || users.last < users.first) {
+    return invalid_input(
+        fmt::format("--learner-users {}: expected FIRST-LAST, numbers of users such as 60000-60999, or same", text));
+  }
+  return users;
+}
+
 Result<int> serve(Options options) {
   for (const std::string& text : options.nodes) {
     TESSER_ASSIGN_OR_RETURN(platform::Node node, node_of(text));
@@ -117,6 +137,10 @@ Result<int> serve(Options options) {
   }
   options.server.placement.policy =
       options.placement == "spread" ? platform::PlacementPolicy::kSpread : platform::PlacementPolicy::kPack;
+  for (const std::string& directory : options.host_data) {
+    options.server.host_data.emplace_back(directory);
+  }
+  TESSER_ASSIGN_OR_RETURN(options.server.learner_users, learner_users_of(options.learner_users));
   options.server.engine.patience = std::chrono::seconds(options.patience);
   std::error_code error;
   options.server.tesser = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -154,6 +178,11 @@ void add_server(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--advertise", options->server.advertise,
                       "URL by which guardians reach this server, where that is another");
+  command->add_option("--learner-users", options->learner_users,
+                      "FIRST-LAST: users, by number, of whom each team gets one as whom its learners run, where the "
+                      "server is root; same: they run as the server");
+  command->add_option("--host-data", options->host_data,
+                      "Data stores of type host lie below this directory (or another one given so)");
   auto* certificate = command->add_option("--tls-certificate", options->server.tls_certificate,
                                           "PEM file: the server speaks TLS, and guardians trust it by this");
   auto* key = command->add_option("--tls-key", options->server.tls_key, "PEM file of the certificate's key");
@@ -163,8 +192,9 @@ void add_server(CLI::App& app, Action& action) {
   command->add_option("--requests-per-second", limits.requests_per_second, "Of a user, on average (0: any number)")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  command->add_option("--strangers-per-second", limits.strangers_per_second,
-                      "Requests of an address without a token that is known, on average (0: any number)")
+  command
+      ->add_option("--strangers-per-second", limits.strangers_per_second,
+                   "Requests of an address without a token that is known, on average (0: any number)")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   command->add_option("--requests-at-once", limits.requests_at_once, "Of a user, those that wait too (0: any number)")

@@ -9,6 +9,7 @@
 #include "platform/engine/kubernetes_cluster.h"
 #include "platform/engine/kubernetes_guardians.h"
 #include "platform/engine/kubernetes_objects.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/volume.h"
 #include "platform/web/url.h"
 
@@ -125,7 +126,8 @@ Result<void> KubernetesEngine::check_places(const Deployment& deployment, const 
 }
 
 Result<void> KubernetesEngine::create_learners(const Deployment& deployment, const Nodes& nodes, ApiDeadline until) {
-  TESSER_ASSIGN_OR_RETURN(const RunsAs runs_as, owner_of(deployment.volume));
+  const LearnerUser user = learner_user_of(Volume(deployment.volume));
+  const RunsAs runs_as{user.user, user.group};
   TESSER_ASSIGN_OR_RETURN(const auto owner, guardian_of(deployment.job, deployment.team, until));
   std::map<std::string, std::string> accelerators;
   for (const auto& [name, node] : nodes) {

@@ -7,6 +7,7 @@
 
 #include "base/json_members.h"
 #include "platform/engine/kubernetes_status.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/volume.h"
 
 namespace tesser::platform {
@@ -129,7 +130,7 @@ std::string security_of_pod(const RunsAs& runs_as) {
 
 std::string container(const std::string& name, const EngineSettings& settings, const std::string& command,
                       const std::map<std::string, std::string>& environment, const std::filesystem::path& volume,
-                      const std::string& resources, const Mounts& mounts) {
+                      const std::string& resources, const Mounts& mounts, const std::string& powers = "[]") {
   return JsonMembers()
       .add("name", name)
       .add("image", settings.image)
@@ -139,7 +140,8 @@ std::string container(const std::string& name, const EngineSettings& settings, c
       .add("workingDir", volume.string())
       .add_text("resources", resources)
       .add_text("volumeMounts", mounts.mounts())
-      .add_text("securityContext", R"({"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}})")
+      .add_text("securityContext",
+                R"({"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"],"add":)" + powers + "}}")
       .object();
 }
 
@@ -276,6 +278,10 @@ std::string guardian_job(const EngineSettings& settings, const GuardianStart& st
   const std::string resources = R"({"requests":{"cpu":"0","memory":"0"}})";
   const std::string label_text = labels({{kRoleLabel, "guardian"}, {kJobLabel, start.job}, {kTeamLabel, start.team}});
 
+  // Where learners are another user than the guardian, it reads and writes what is theirs as that user.
+  const LearnerUser learners = learner_user_of(Volume(start.volume));
+  const bool acts_as_others = runs_as.user == 0 && learners.user != 0;
+  const std::string powers = acts_as_others ? R"(["CHOWN","DAC_OVERRIDE","FOWNER","SETGID","SETUID"])" : "[]";
   JsonMembers specification;
   specification.add("restartPolicy", std::string("OnFailure"))
       .add("automountServiceAccountToken", false)
@@ -284,7 +290,7 @@ std::string guardian_job(const EngineSettings& settings, const GuardianStart& st
       .add_text("tolerations", tolerations())
       .add_text("containers", "[" +
                                   container("guardian", settings, literal_list(command), start.environment,
-                                            start.volume, resources, mounts) +
+                                            start.volume, resources, mounts, powers) +
                                   "]")
       .add_text("volumes", mounts.volumes());
   if (has_account) {

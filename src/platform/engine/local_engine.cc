@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "platform/engine/local_cgroup.h"
 #include "platform/engine/local_process.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/volume.h"
 
 namespace tesser::platform {
@@ -125,7 +126,10 @@ class LocalEngine : public Engine {
     TESSER_RETURN_IF_ERROR(choose_nodes(placed));
     std::error_code error;
     fs::create_directories(directory, error);
-    fs::create_directories(Volume(placed.volume).attempt(placed.attempt), error);
+    if (!error) {
+      const ActingAs learner{Volume(placed.volume)};
+      fs::create_directories(Volume(placed.volume).attempt(placed.attempt), error);
+    }
     if (error) {
       return failed(fmt::format("{}: cannot be made: {}", directory.string(), error.message()));
     }
@@ -349,6 +353,7 @@ class LocalEngine : public Engine {
       start.output = Volume(deployment.volume).learner_output(deployment.attempt, static_cast<int>(rank));
       start.cgroups = cgroups_.make(deployment.job, deployment.attempt, static_cast<int>(rank), deployment.each);
       start.note = note;
+      start.user = learner_user_of(Volume(deployment.volume));
       TESSER_RETURN_IF_ERROR(start_process(start));
     }
     return {};

@@ -84,6 +84,7 @@ struct ChildPlan {
   const char* note_partial;
   std::string_view boot;
   const std::vector<const char*>& cgroups;
+  const LearnerUser& user;
   const char* program;
   char* const* arguments;
   char* const* environment;
@@ -129,6 +130,11 @@ void write_note(const ChildPlan& plan) {
     const int procs = ::open(cgroup, O_WRONLY | O_CLOEXEC);
     (void)!::write(procs, "0", 1);
   }
+  write_note(plan);
+  // From here on nothing is opened that the learner could not open itself.
+  if (!become(plan.user)) {
+    give_up(plan.pipe, ChildFailure::kNote, errno);
+  }
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   int output = ::open(plan.output, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   output = output < 0 ? nothing : output;
@@ -138,7 +144,6 @@ void write_note(const ChildPlan& plan) {
   if (plan.directory[0] != '\0' && ::chdir(plan.directory) != 0) {
     give_up(plan.pipe, ChildFailure::kNote, errno);
   }
-  write_note(plan);
   constexpr unsigned int kCloseOnExec = 4;
   ::syscall(SYS_close_range, 3U, ~0U, kCloseOnExec);
   sigset_t none;
@@ -232,11 +237,17 @@ Result<StartOutcome> start_process(const ProcessStart& start) {
   if (::pipe2(pipe, O_CLOEXEC) != 0) {
     return failed(fmt::format("cannot start '{}': {}", program, std::strerror(errno)));
   }
-  const ChildPlan plan{start.directory.c_str(), start.output.c_str(),
-                       start.note.c_str(),      note_partial.c_str(),
-                       boot_identifier(),       cgroups,
-                       program.c_str(),         arguments.data(),
-                       environment.data(),      pipe[1]};
+  const ChildPlan plan{start.directory.c_str(),
+                       start.output.c_str(),
+                       start.note.c_str(),
+                       note_partial.c_str(),
+                       boot_identifier(),
+                       cgroups,
+                       start.user,
+                       program.c_str(),
+                       arguments.data(),
+                       environment.data(),
+                       pipe[1]};
   const pid_t child = ::fork();
   if (child == 0) {
     become_command(plan);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "platform/job/learner_user.h"
 
 namespace tesser::platform {
 
@@ -43,6 +44,7 @@ struct ProcessStart {
   std::filesystem::path directory;
   std::filesystem::path output;                // appended; /dev/null when it cannot be opened
   std::vector<std::filesystem::path> cgroups;  // cgroup.procs files to enter
+  LearnerUser user;                            // whom it becomes, if this process is root and that one is not
   // The process writes {"process", "start_ticks", "boot"} to this path before it becomes the command, complete or not
   // at all.
   std::filesystem::path note;

@@ -1,5 +1,7 @@
 #include "platform/engine/slurm_attempt.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -154,19 +156,22 @@ Result<std::string> gpus_per_task(const Resources& each) {
 }  // namespace
 
 SlurmAttempt::SlurmAttempt(const fs::path& volume, int attempt)
-    : directory_(Volume(volume).attempt(attempt) / "slurm") {}
+    : directory_(Volume(volume).attempt(attempt) / "slurm"), user_(learner_user_of(Volume(volume))) {}
 
 std::string SlurmAttempt::ticket() const {
+  const ActingAs learner(user_);
   const auto text = read_file(directory_ / "ticket", 64);
   return text ? text->substr(0, text->find('\n')) : "";
 }
 
 bool SlurmAttempt::has_begun(const std::string& ticket) const {
+  const ActingAs learner(user_);
   std::error_code ignored;
   return fs::exists(directory_ / ("begun-" + ticket), ignored);
 }
 
 Result<void> SlurmAttempt::write_ticket(const std::string& ticket) const {
+  const ActingAs learner(user_);
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error) {
@@ -176,11 +181,13 @@ Result<void> SlurmAttempt::write_ticket(const std::string& ticket) const {
 }
 
 void SlurmAttempt::remove_ticket() const {
+  const ActingAs learner(user_);
   std::error_code ignored;
   fs::remove(directory_ / "ticket", ignored);
 }
 
 Result<void> SlurmAttempt::write(const Placement& chosen, const SlurmWords& words) const {
+  const ActingAs learner(user_);
   std::string set = "set --";
   for (const std::string& word : words.srun) {
     set += " " + quoted(word);
@@ -199,6 +206,7 @@ Result<void> SlurmAttempt::write(const Placement& chosen, const SlurmWords& word
 }
 
 void SlurmAttempt::clear() const {
+  const ActingAs learner(user_);
   for (const std::string& name : names_in(directory_)) {
     const bool is_mark = name.starts_with("begun-") || rank_after(name, "started-") || rank_after(name, "ended-");
     if (is_mark || name == "hosts" || name == "size" || name == "over" || name == "next") {
@@ -209,6 +217,7 @@ void SlurmAttempt::clear() const {
 }
 
 Placement SlurmAttempt::hosts() const {
+  const ActingAs learner(user_);
   Placement nodes;
   const auto text = read_file(directory_ / "hosts");
   std::istringstream lines(text ? *text : "");
@@ -219,6 +228,7 @@ Placement SlurmAttempt::hosts() const {
 }
 
 SlurmMarks SlurmAttempt::marks() const {
+  const ActingAs learner(user_);
   SlurmMarks marks;
   for (const std::string& name : names_in(directory_)) {
     if (const auto rank = rank_after(name, "ended-")) {
@@ -231,19 +241,25 @@ SlurmMarks SlurmAttempt::marks() const {
   return marks;
 }
 
-std::string SlurmAttempt::size() const { return read_file(directory_ / "size").value_or(""); }
+std::string SlurmAttempt::size() const {
+  const ActingAs learner(user_);
+  return read_file(directory_ / "size").value_or("");
+}
 
 bool SlurmAttempt::is_over() const {
+  const ActingAs learner(user_);
   const std::vector<std::string> names = names_in(directory_);
   return std::find(names.begin(), names.end(), "over") != names.end();
 }
 
 std::optional<int> SlurmAttempt::next() const {
+  const ActingAs learner(user_);
   const auto text = read_file(directory_ / "next", 64);
   return text ? rank_after("-" + *text, "-") : std::nullopt;
 }
 
 Result<bool> SlurmAttempt::write_next(int attempt) const {
+  const ActingAs learner(user_);
   // A link fails where the name is taken, also by batch, which then ends.
   const fs::path written = directory_ / fmt::format("next-{}", new_slurm_ticket());
   TESSER_RETURN_IF_ERROR(write_file_atomically(written, std::to_string(attempt)));
@@ -254,14 +270,19 @@ Result<bool> SlurmAttempt::write_next(int attempt) const {
   return !error;
 }
 
-std::size_t SlurmAttempt::count_of_marks() const { return names_in(directory_).size(); }
+std::size_t SlurmAttempt::count_of_marks() const {
+  const ActingAs learner(user_);
+  return names_in(directory_).size();
+}
 
 std::set<int> SlurmAttempt::ended_badly() const {
+  const ActingAs learner(user_);
   const auto text = read_file(directory_ / "batch.log");
   return tasks_that_ended_badly(text ? *text : "");
 }
 
 std::string SlurmAttempt::last_words() const {
+  const ActingAs learner(user_);
   std::ifstream file(directory_ / "batch.log");
   std::string last;
   for (std::string line; std::getline(file, line);) {
@@ -329,6 +350,10 @@ Result<SlurmWords> slurm_words(const Deployment& deployment, const SlurmRequest&
   };
   if (!request.partition.empty()) {
     words.sbatch.push_back("--partition=" + request.partition);
+  }
+  if (::geteuid() == 0 && request.user.user != 0) {
+    words.sbatch.push_back(fmt::format("--uid={}", request.user.user));
+    words.sbatch.push_back(fmt::format("--gid={}", request.user.group));
   }
   words.sbatch.insert(words.sbatch.end(), places.begin(), places.end());
   words.sbatch.insert(words.sbatch.end(), tasks.begin(), tasks.end());

@@ -25,6 +25,7 @@
 
 #include "base/result.h"
 #include "platform/engine/engine.h"
+#include "platform/job/learner_user.h"
 
 namespace tesser::platform {
 
@@ -67,6 +68,7 @@ class SlurmAttempt {
 
  private:
   std::filesystem::path directory_;
+  LearnerUser user_;  // as whom all of it is read and written: learners may write there
 };
 
 std::string new_slurm_ticket();
@@ -83,6 +85,7 @@ struct SlurmRequest {
   std::int64_t share_of_memory = 0;  // of one processor, for learners that do not say what they need; in MiB
   Placement chosen;                  // of each rank; empty: Slurm chooses
   std::string ticket;
+  LearnerUser user;  // whose Slurm's job it is, where that is another than this process's
 };
 // kInvalidInput for what can stand in no command.
 Result<SlurmWords> slurm_words(const Deployment& deployment, const SlurmRequest& request);

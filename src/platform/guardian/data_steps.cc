@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "platform/data/s3.h"
+#include "platform/job/learner_user.h"
 
 namespace tesser::platform {
 namespace {
@@ -24,6 +25,22 @@ Result<Secrets> read_secrets(const Volume& volume) {
     return text.error().code == ErrorCode::kNotFound ? Result<Secrets>(Secrets()) : tl::unexpected(text.error());
   }
   return secrets_from_json(*text);
+}
+
+std::string why_no_directory(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  return error == std::errc::permission_denied
+             ? fmt::format("{} may not be entered", path.string())
+             : fmt::format("{} is {}", path.string(), fs::exists(status) ? "no directory" : "not there");
+}
+
+// As whom learners see it, where that is not as everybody would think.
+std::string as_whom(const Volume& volume) {
+  const LearnerUser user = learner_user_of(volume);
+  return ::geteuid() == user.user
+             ? ""
+             : fmt::format(", and that user {}, as whom the team's learners run, may enter", user.user);
 }
 
 // A link that appears under its name at once, also over an older one.
@@ -73,16 +90,17 @@ Result<void> copy_tree(const fs::path& from, const fs::path& to, const std::atom
 }  // namespace
 
 Result<void> fetch_stores(const Manifest& manifest, const Volume& volume, const std::atomic<bool>& stop) {
+  TESSER_ASSIGN_OR_RETURN(const Secrets secrets, read_secrets(volume));
+  const ActingAs learner(volume);  // all of this is for learners: what they may not read is not fetched for them
   for (const DataStore& store : manifest.data_stores) {
     if (store.type == "s3") {
-      TESSER_ASSIGN_OR_RETURN(const Secrets secrets, read_secrets(volume));
       TESSER_RETURN_IF_ERROR(fetch_from_s3(store, secrets, volume.data() / store.id, stop));
       continue;
     }
     std::error_code error;
     if (!fs::is_directory(store.path, error)) {
-      return not_found(fmt::format("data store '{}': {} is no directory; it must be one that every node sees", store.id,
-                                   store.path.string()));
+      return not_found(fmt::format("data store '{}': {}; it must be a directory that every node sees{}", store.id,
+                                   why_no_directory(store.path), as_whom(volume)));
     }
     TESSER_RETURN_IF_ERROR(link_to(store.path, volume.data() / store.id));
   }
@@ -101,17 +119,18 @@ Result<void> store_results(const Manifest& manifest, const Volume& volume, const
     return invalid_input(fmt::format("results go to '{}', which is none of the job's data stores", id));
   }
   const std::string below = manifest.results.substr(std::min(slash + 1, manifest.results.size()));
+  TESSER_ASSIGN_OR_RETURN(const Secrets secrets, read_secrets(volume));
+  const ActingAs learner(volume);  // links among results lead where learners could go themselves
   std::error_code error;
   if (!fs::exists(volume.results(), error)) {
     return {};
   }
   if (store->type == "s3") {
-    TESSER_ASSIGN_OR_RETURN(const Secrets secrets, read_secrets(volume));
     TESSER_RETURN_IF_ERROR(store_to_s3(*store, secrets, below, volume.results(), stop));
     return {};
   }
   if (!fs::is_directory(store->path, error)) {
-    return not_found(fmt::format("data store '{}': {} is no directory", store->id, store->path.string()));
+    return not_found(fmt::format("data store '{}': {}{}", store->id, why_no_directory(store->path), as_whom(volume)));
   }
   return copy_tree(volume.results(), store->path / below, stop);
 }

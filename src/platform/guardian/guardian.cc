@@ -18,6 +18,7 @@
 #include "platform/guardian/journal.h"
 #include "platform/guardian/server_link.h"
 #include "platform/guardian/watches.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/manifest.h"
 #include "platform/learner/collector.h"
 
@@ -249,9 +250,13 @@ class Guardian {
     JournalRecord begins = record(RecordKind::kDeploy, deployment.attempt);
     begins.nodes = deployment.nodes;
     note(std::move(begins));
-    std::error_code ignored;
-    std::filesystem::create_directories(volume_.attempt(deployment.attempt), ignored);
-    auto outcome = write_file_atomically(volume_.deployment(deployment.attempt), to_json(deployment));
+    Result<void> outcome;
+    {
+      const ActingAs learner(learner_);
+      std::error_code ignored;
+      std::filesystem::create_directories(volume_.attempt(deployment.attempt), ignored);
+      outcome = write_file_atomically(volume_.deployment(deployment.attempt), to_json(deployment));
+    }
     if (!outcome) {
       return end(deployment.attempt, EndCause::kRollback, {codes::kVolume, outcome.error().message});
     }
@@ -338,17 +343,15 @@ class Guardian {
       auto next_look = steady_clock::now() + kIdle;
       const auto seen = engine_watch_->seen();
       const bool is_recent = seen && seen->asked >= deployed_at_;
-      const auto look_now = [&] {
-        return look(volume_, attempt.number, attempt.nodes, has_gone, is_recent ? &seen->learners : nullptr);
-      };
+      const auto look_now = [&] { return look_at(attempt, has_gone, is_recent ? &seen->learners : nullptr); };
       AttemptView view = look_now();
-      auto found = verdict(volume_, view);
+      auto found = verdict_of(view);
       // Between nodes a marker may show later than the engine's word that its learner has ended.
       gone_since = view.gone.empty() ? std::nullopt : std::optional(gone_since.value_or(steady_clock::now()));
       if (found && is_shared() && !view.gone.empty()) {
         if (forget_what_is_in(volume_.attempt(attempt.number))) {
           view = look_now();
-          found = verdict(volume_, view);
+          found = verdict_of(view);
         } else if (steady_clock::now() < *gone_since + kSharedDelay) {
           next_look = *gone_since + kSharedDelay;
           found.reset();
@@ -408,8 +411,27 @@ class Guardian {
     }
   }
 
+  // What learners have written is read as one of them.
+  AttemptView look_at(const JournalSummary::Attempt& attempt, bool has_gone,
+                      const std::vector<LearnerStatus>* statuses) const {
+    const ActingAs learner(learner_);
+    return look(volume_, attempt.number, attempt.nodes, has_gone, statuses);
+  }
+  auto verdict_of(const AttemptView& view) const {
+    const ActingAs learner(learner_);
+    return verdict(volume_, view);
+  }
+
   // Lets the learners of an attempt begin. May be repeated.
   void go(const JournalSummary::Attempt& attempt) {
+    {
+      const ActingAs learner(learner_);
+      let_begin(attempt);
+    }
+    move_to(JobState::kProcessing, {});
+  }
+
+  void let_begin(const JournalSummary::Attempt& attempt) {
     std::vector<LearnerUp> learners;
     for (std::size_t rank = 0; rank < attempt.nodes.size(); ++rank) {
       auto up = read_learner_up(volume_.learner_up(attempt.number, static_cast<int>(rank)));
@@ -425,7 +447,6 @@ class Guardian {
         return {};
       });
     }
-    move_to(JobState::kProcessing, {});
   }
 
   // What the job may still run; none without a limit.
@@ -479,6 +500,7 @@ class Guardian {
     if (attempt.has_gone) {
       for (std::size_t rank = 0; rank < attempt.nodes.size(); ++rank) {
         // Lines of learners that were killed before they had their output in the log.
+        const ActingAs learner(learner_);
         const auto collected = collect_remaining(volume_, manifest_, static_cast<int>(rank), milliseconds(2000));
         if (!collected) {
           options_.log(fmt::format("log of learner {}: {}", rank, collected.error().message));
@@ -496,14 +518,17 @@ class Guardian {
     if (cause == EndCause::kDone || cause == EndCause::kDelete || !attempt.has_gone) {
       return;
     }
-    (void)write_marker_once(volume_.stop(attempt.number), "{}");
+    {
+      const ActingAs learner(learner_);
+      (void)write_marker_once(volume_.stop(attempt.number), "{}");
+    }
     const auto already = std::chrono::microseconds(microseconds_since_1970() - attempt.end->time);
     const auto until = steady_clock::now() + std::max(time - std::chrono::ceil<milliseconds>(already), milliseconds(0));
     const MarkerWatch markers(volume_.attempt(attempt.number), is_shared() ? kSharedPoll : kIdle, *bell_);
     while (steady_clock::now() < until) {
       const auto seen = engine_watch_ != nullptr ? engine_watch_->seen() : std::nullopt;
       const bool is_recent = seen && seen->asked >= deployed_at_;
-      if (look(volume_, attempt.number, attempt.nodes, true, is_recent ? &seen->learners : nullptr).all_ended() ||
+      if (look_at(attempt, true, is_recent ? &seen->learners : nullptr).all_ended() ||
           link_->wanted() == Wanted::kDelete) {
         return;
       }
@@ -610,6 +635,7 @@ class Guardian {
   const GuardianOptions& options_;
   const Volume volume_;
   const std::string job_;
+  const LearnerUser learner_ = learner_user_of(volume_);
   Manifest manifest_;
   const std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   std::unique_ptr<Journal> journal_;

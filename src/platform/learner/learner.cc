@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 
 #include "base/file.h"
 #include "control/control_http.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/manifest.h"
 #include "platform/job/volume.h"
 #include "platform/learner/child_process.h"
@@ -117,6 +119,12 @@ Result<void> Learner::prepare() {
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) {
     sigaddset(&handled, number);
   }
+  // Where learners have a user of their own they gain no other's rights, whatever started this process.
+  struct stat root {};
+  if (::stat(volume_.root().c_str(), &root) == 0 && learner_user_of(volume_).user != root.st_uid &&
+      ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    return failed(fmt::format("cannot give up gaining rights: {}", std::generic_category().message(errno)));
+  }
   // Ignored signals would not be reported, and a first process of a container ignores what it does not handle.
   ::signal(SIGPIPE, SIG_IGN);
   if (::sigprocmask(SIG_BLOCK, &handled, nullptr) != 0 ||
@@ -179,7 +187,10 @@ Result<LearnerCommand> Learner::make_command() {
     TESSER_ASSIGN_OR_RETURN(place.run_token, read_file(run_token_path(volume_, options_.attempt), 4096));
   }
   Secrets secrets;
-  const Result<std::string> text = read_file(volume_.secrets());
+  Result<std::string> text = read_file(volume_.learner_secrets());
+  if (!text && text.error().code == ErrorCode::kNotFound) {  // a volume of before they lay apart
+    text = read_file(volume_.secrets());
+  }
   if (text) {
     TESSER_ASSIGN_OR_RETURN(secrets, secrets_from_json(*text));
   } else if (text.error().code != ErrorCode::kNotFound) {

@@ -131,7 +131,7 @@ class LogReader::Learner {
 };
 
 Result<bool> LogReader::Learner::open(const LogSegment& segment) {
-  const int file = ::open(segment.path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(segment.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) {
     if (errno == ENOENT) {
       return false;

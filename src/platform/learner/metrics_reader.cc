@@ -57,7 +57,7 @@ std::string cursor_text(const Offsets& offsets) {
 // A chunk of a file, without the first line where that begins before the offset; empty at the end. Moves the offset to
 // the beginning of a line.
 Result<std::string> chunk_at(const std::filesystem::path& path, std::uint64_t& offset) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) {
     if (errno == ENOENT) {
       return std::string();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -32,6 +33,8 @@ struct ApiOptions {
   std::size_t most_body_bytes = std::size_t{1} << 20;    // of every other request
   UnpackLimits code;
   TenantLimits limits;
+  std::optional<std::pair<int, int>> learner_users;
+  std::vector<std::filesystem::path> host_data;
 };
 
 // Any thread.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json_members.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/times.h"
 #include "platform/learner/log_reader.h"
 #include "platform/learner/metrics_reader.h"
@@ -154,16 +155,24 @@ control::HttpResponse Api::logs(const Call& call) {
     return error(400, "U_REQUEST", query.wrong);
   }
   LogReader reader(volume_of(job->id), query.learner);
-  Result<LogCursor> cursor = query.tail && query.cursor.empty() ? reader.tail(*query.tail)
-                             : query.cursor.empty()             ? Result<LogCursor>(LogCursor())
-                                                                : LogCursor::parse(query.cursor);
+  const LearnerUser user = learner_user_of(volume_of(job->id));
+  Result<LogCursor> cursor = LogCursor();
+  if (!query.cursor.empty()) {
+    cursor = LogCursor::parse(query.cursor);
+  } else if (query.tail) {
+    const ActingAs learner(user);
+    cursor = reader.tail(*query.tail);
+  }
   if (!cursor) {
     return page_error(cursor.error());
   }
   bool ended = false;
   const auto page = wait_for_page(
       call.request, query.wait,
-      [&](std::chrono::milliseconds wait) { return reader.read_waiting(*cursor, query.limit, wait); },
+      [&](std::chrono::milliseconds wait) {
+        const ActingAs learner(user);
+        return reader.read_waiting(*cursor, query.limit, wait);
+      },
       [](const LogPage& page) { return !page.lines.empty() || !page.missed.empty(); },
       [&] { return nothing_follows(job->id); }, ended);
   if (!page) {
@@ -196,11 +205,13 @@ control::HttpResponse Api::metrics(const Call& call) {
     return error(400, "U_REQUEST", query.wrong);
   }
   const std::string* name = call.request.argument("name");
+  const LearnerUser user = learner_user_of(volume_of(job->id));
   MetricsReader reader(volume_of(job->id), query.learner, name == nullptr ? "" : *name);
   bool ended = false;
   const auto page = wait_for_page(
       call.request, query.wait,
       [&](std::chrono::milliseconds wait) {
+        const ActingAs learner(user);
         return query.points ? thinned(reader, query.cursor, *query.points)
                             : reader.read_waiting(query.cursor, query.limit, wait);
       },
@@ -218,6 +229,8 @@ control::HttpResponse Api::metrics(const Call& call) {
 }
 
 control::HttpResponse Api::download(const Call& call, const fs::path& directory, const std::string& what) {
+  const LearnerUser user = learner_user_of(volume_of(call.id()));
+  const ActingAs learner(user);
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     return Api::error(404, "U_NOT_FOUND", fmt::format("job {} has no {} yet", call.id(), what));
@@ -226,7 +239,10 @@ control::HttpResponse Api::download(const Call& call, const fs::path& directory,
   response.content_type = "application/x-tar";
   response.headers.emplace_back("Content-Disposition",
                                 fmt::format("attachment; filename=\"{}-{}.tar\"", call.id(), what));
-  response.stream = [directory](const control::HttpWrite& write) { return write_tar(directory, write); };
+  response.stream = [directory, user](const control::HttpWrite& write) {
+    const ActingAs learner(user);
+    return write_tar(directory, write);
+  };
   return response;
 }
 
@@ -249,6 +265,7 @@ control::HttpResponse Api::checkpoints(const Call& call) {
   const fs::path all = volume_of(job->id).checkpoints();
   fs::path newest = all;
   std::error_code error;
+  const ActingAs learner(volume_of(job->id));
   for (fs::directory_iterator each(all, error), end; !error && each != end; each.increment(error)) {
     const std::string name = each->path().filename();
     if (name.starts_with("step-") && name.find('.') == std::string::npos && each->is_directory(error) &&

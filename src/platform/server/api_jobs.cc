@@ -47,7 +47,8 @@ std::vector<JobState> states_of(std::string_view names, std::string& wrong) {
 
 control::HttpResponse Api::submit(const Call& call) {
   auto made = platform::submit(call.request, call.caller,
-                               {options_.data, store_, dispatcher_.engine().nodes, options_.code, options_.engine, options_.limits});
+                               {options_.data, store_, dispatcher_.engine().nodes, options_.code, options_.engine,
+                                options_.limits, options_.learner_users, options_.host_data});
   if (!made) {
     return error(made.error().status, made.error().code, made.error().message);
   }

@@ -3,8 +3,11 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <locale.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +28,40 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+constexpr std::size_t kMostPacked = 1'000'000;  // files of a download
+
+// A descriptor of what lies under the path inside the directory, which reads if it is a file and is O_PATH else; -1
+// when it is not there any more.
+int open_inside(int directory, const fs::path& path, struct stat& status) {
+  open_how how{};
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  // A link itself is what O_PATH and O_NOFOLLOW open; only links on the way to it are refused then.
+  const int parent =
+      path.has_parent_path()
+          ? static_cast<int>(::syscall(SYS_openat2, directory, path.parent_path().c_str(), &how, sizeof(how)))
+          : ::fcntl(directory, F_DUPFD_CLOEXEC, 0);
+  if (parent < 0) {
+    return -1;
+  }
+  int file = ::openat(parent, path.filename().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+    ::close(file);
+    file = ::openat(parent, path.filename().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file >= 0 && (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))) {
+      ::close(file);
+      file = -1;
+    }
+  }
+  ::close(parent);
+  return file;
+}
+
+std::string target_of(int link) {
+  char text[PATH_MAX];
+  const ssize_t bytes = ::readlinkat(link, "", text, sizeof(text));
+  return {text, static_cast<std::size_t>(std::max<ssize_t>(bytes, 0))};
+}
 
 // libarchive takes paths through the thread's locale, which must have UTF-8 for them to come out as they went in.
 class Utf8Locale {
@@ -186,10 +223,15 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
   std::error_code error;
   for (fs::recursive_directory_iterator each(directory, error), end; !error && each != end; each.increment(error)) {
     paths.push_back(each->path());
+    if (paths.size() > kMostPacked) {
+      return false;
+    }
   }
-  if (error) {
+  const int base = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (error || base < 0) {
     return false;
   }
+  const std::unique_ptr<const int, void (*)(const int*)> closed(&base, [](const int* file) { ::close(*file); });
   std::sort(paths.begin(), paths.end());
   const Writer writer(::archive_write_new(), &::archive_write_free);
   ::archive_write_set_format_pax_restricted(writer.get());
@@ -205,10 +247,14 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
   }
   std::vector<char> piece(kPieceBytes);
   for (const fs::path& path : paths) {
+    // The command may still run, and put a link in the place of a directory at any moment: no link is followed, and
+    // nothing is opened that lies elsewhere.
     struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0) {
+    int file = open_inside(base, path.lexically_relative(directory), status);
+    if (file < 0) {
       return false;
     }
+    const std::unique_ptr<const int, void (*)(const int*)> file_closed(&file, [](const int* each) { ::close(*each); });
     if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode) && !S_ISLNK(status.st_mode)) {
       continue;  // sockets and the like
     }
@@ -218,7 +264,7 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
     ::archive_entry_set_filetype(entry.get(), status.st_mode & S_IFMT);
     ::archive_entry_set_perm(entry.get(), S_ISDIR(status.st_mode) || (status.st_mode & 0100) != 0 ? 0755 : 0644);
     if (S_ISLNK(status.st_mode)) {
-      ::archive_entry_set_symlink(entry.get(), fs::read_symlink(path, error).c_str());
+      ::archive_entry_set_symlink(entry.get(), target_of(file).c_str());
     }
     ::archive_entry_set_size(entry.get(), S_ISREG(status.st_mode) ? status.st_size : 0);
     if (::archive_write_header(writer.get(), entry.get()) != ARCHIVE_OK) {
@@ -227,19 +273,15 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
     if (!S_ISREG(status.st_mode)) {
       continue;
     }
-    const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     std::uint64_t left = static_cast<std::uint64_t>(status.st_size);  // it may have grown since
-    while (file >= 0 && left > 0) {
+    while (left > 0) {
       const ssize_t got = ::read(file, piece.data(), std::min<std::uint64_t>(piece.size(), left));
       if (got <= 0 || ::archive_write_data(writer.get(), piece.data(), static_cast<std::size_t>(got)) != got) {
         break;
       }
       left -= static_cast<std::uint64_t>(got);
     }
-    if (file >= 0) {
-      ::close(file);
-    }
-    if (file < 0 || left > 0) {
+    if (left > 0) {
       return false;
     }
   }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/json_members.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/resources_json.h"
 #include "platform/job/times.h"
 #include "platform/learner/markers.h"
@@ -14,6 +15,7 @@ namespace {
 std::string time_or_null(std::int64_t time) { return time == 0 ? "null" : json_string(time_text(time)); }
 
 std::string learners_json(const JobRecord& job, const Volume& volume, bool looks_closer) {
+  const ActingAs learner(volume);
   std::string list = "[";
   for (int rank = 0; rank < static_cast<int>(job.placement.size()); ++rank) {
     std::string node = job.placement[static_cast<std::size_t>(rank)];
@@ -32,6 +34,7 @@ std::string learners_json(const JobRecord& job, const Volume& volume, bool looks
 }
 
 std::string progress_json(const Volume& volume) {
+  const ActingAs learner(volume);
   const auto progress = read_progress(volume);
   if (!progress) {
     return "null";

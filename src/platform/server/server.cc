@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +18,7 @@
 
 #include "base/file.h"
 #include "control/http_server.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/times.h"
 #include "platform/server/api.h"
 #include "platform/server/audit.h"
@@ -29,6 +33,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kAdministrator = "admin";  // who runs this server
+// Beyond what people, services, subordinate users and containers get (systemd.io/UIDS-GIDS).
+constexpr int kFirstLearnerUser = 1'900'000'000;
+constexpr int kLastLearnerUser = 1'900'999'999;
 constexpr int kWorkingThreads = 16;
 constexpr int kWaitingThreads = 2'048;  // guardians that wait for news, and people who follow logs
 constexpr int kConnections = 16'384;
@@ -79,6 +86,63 @@ Result<void> write_private(const fs::path& path, std::string_view text) {
   return written;
 }
 
+// Whether a user may pass through the directory and run the programs; which it may not, and what to do.
+Result<void> check_reach(int user, const fs::path& directory, const std::vector<fs::path>& programs) {
+  struct Need {
+    fs::path path;
+    int how;
+  };
+  std::vector<Need> needs;
+  const auto add_way_to = [&](const fs::path& path) {
+    fs::path way;
+    for (const fs::path& part : path.parent_path()) {
+      way /= part;
+      needs.push_back({way, X_OK});
+    }
+  };
+  add_way_to(directory / "x");
+  for (const fs::path& program : programs) {
+    std::error_code error;
+    const fs::path real = fs::canonical(program, error);
+    add_way_to(error ? program : real);
+    needs.push_back({error ? program : real, R_OK | X_OK});
+  }
+  const pid_t child = ::fork();
+  if (child < 0) {
+    return failed(fmt::format("no process can be started: {}", std::strerror(errno)));
+  }
+  if (child == 0) {
+    const LearnerUser learner{static_cast<uid_t>(user), static_cast<gid_t>(user)};
+    if (!become(learner)) {
+      ::_exit(255);
+    }
+    for (std::size_t i = 0; i < needs.size() && i < 254; ++i) {
+      if (::access(needs[i].path.c_str(), needs[i].how) != 0) {
+        ::_exit(static_cast<int>(i) + 1);
+      }
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+  if (code == 0) {
+    return {};
+  }
+  if (code == 255) {
+    return failed(
+        "this root may become no other user (it lacks capabilities); give --learner-users same, by which "
+        "learners run as the server");
+  }
+  const Need& need = needs[static_cast<std::size_t>(code) - 1];
+  return invalid_input(fmt::format(
+      "{}: learners run as users from {} on, who may not {} this; {}, or give --learner-users same, by which learners "
+      "run as root",
+      need.path.string(), user, need.how == X_OK ? "enter" : "run",
+      need.how == X_OK ? fmt::format("`chmod o+x {}`, put tesser and the data elsewhere", need.path.string())
+                       : fmt::format("`chmod o+rx {}`", need.path.string())));
+}
+
 class PlatformServer final : public Server {
  public:
   explicit PlatformServer(ServerOptions options) : options_(std::move(options)) {}
@@ -90,6 +154,8 @@ class PlatformServer final : public Server {
 
   Result<void> start() {
     TESSER_RETURN_IF_ERROR(prepare_data());
+    TESSER_RETURN_IF_ERROR(choose_learner_users());
+    TESSER_RETURN_IF_ERROR(choose_host_data());
     TESSER_ASSIGN_OR_RETURN(audit_, Audit::open(options_.data / "audit.log"));
     TESSER_ASSIGN_OR_RETURN(store_, Store::open(options_.data / "store.sqlite"));
     TESSER_RETURN_IF_ERROR(prepare_token());
@@ -98,6 +164,8 @@ class PlatformServer final : public Server {
       options_.engine.state_directory = options_.data / "engine";
     }
     TESSER_RETURN_IF_ERROR(make_directory(options_.engine.state_directory));
+    std::error_code ignored;
+    fs::permissions(options_.engine.state_directory, fs::perms::owner_all, ignored);
     const fs::path settings = options_.data / "engine.json";
     TESSER_RETURN_IF_ERROR(write_private(settings, to_json(options_.engine)));
     TESSER_ASSIGN_OR_RETURN(auto engine, make_engine(options_.engine));
@@ -119,6 +187,8 @@ class PlatformServer final : public Server {
     api.version = options_.version;
     api.engine = engine_name;
     api.limits = options_.limits;
+    api.learner_users = learner_users_;
+    api.host_data = options_.host_data;
     made_api_ = std::make_unique<Api>(std::move(api), *store_, *dispatcher_, bells_, *audit_);
     api_ = made_api_.get();
     return {};
@@ -146,7 +216,66 @@ class PlatformServer final : public Server {
       }
     }
     ::umask(before);
+    if (made) {  // what is the server's own business; a team's users pass through jobs/ to their volumes
+      const auto own = fs::perms::owner_all;
+      fs::permissions(options_.data / "incoming", own, error);
+      fs::permissions(options_.data / "trash", own, error);
+      fs::permissions(options_.data / "jobs", own | fs::perms::group_exec | fs::perms::others_exec, error);
+      const fs::path store = options_.data / "store.sqlite";  // what SQLite makes beside it gets the same rights
+      const int file = ::open(store.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      if (file < 0 || ::fchmod(file, 0600) != 0) {
+        made = tl::unexpected(file_error(store, "open", errno));
+      }
+      if (file >= 0) {
+        ::close(file);
+      }
+    }
     return made;
+  }
+
+  Result<void> choose_learner_users() {
+    LearnerUsers users = options_.learner_users;
+    if (::geteuid() != 0 && users.first != 0) {
+      return invalid_input(
+          "--learner-users: only root can start learners as other users; run the server as root, or "
+          "without it");
+    }
+    if (::geteuid() != 0 || users.same) {
+      options_.log(fmt::format(
+          "learners run as this server's user ({}): every job may read and change what this user "
+          "may, other teams' jobs and this server's data too{}",
+          ::geteuid(), ::geteuid() == 0 ? "" : "; run by root, the server gives each team a user of its own"));
+      return {};
+    }
+    if (users.first == 0 && options_.engine.kind != "local") {
+      return invalid_input(fmt::format(
+          "the engine '{}' needs to know as whom learners run on its nodes: give --learner-users "
+          "FIRST-LAST, numbers of users that no person has{}, or --learner-users same, by which they run as "
+          "root",
+          options_.engine.kind, options_.engine.kind == "slurm" ? " and that Slurm's nodes know (getent passwd)" : ""));
+    }
+    if (users.first == 0) {
+      users.first = kFirstLearnerUser;
+      users.last = kLastLearnerUser;
+    }
+    learner_users_ = {users.first, users.last};
+    const fs::path probe = options_.data / "jobs";
+    std::vector<fs::path> programs{options_.tesser};
+    if (const char* python = std::getenv("TESSER_PYTHON"); python != nullptr) {
+      programs.emplace_back(python);
+    }
+    return options_.engine.kind == "local" ? check_reach(users.first, probe, programs) : Result<void>();
+  }
+
+  Result<void> choose_host_data() {
+    for (fs::path& each : options_.host_data) {
+      std::error_code error;
+      each = fs::canonical(each, error);
+      if (error || !fs::is_directory(each, error)) {
+        return invalid_input(fmt::format("--host-data {}: is no directory", each.string()));
+      }
+    }
+    return {};
   }
 
   // The token of the one who runs this server: made at the first start, or when its file was removed.
@@ -277,6 +406,7 @@ class PlatformServer final : public Server {
   ServerOptions options_;
   std::string url_;
   fs::path authorities_;
+  std::optional<std::pair<int, int>> learner_users_;
   DataLock lock_;
   JobBells bells_;
   std::unique_ptr<Audit> audit_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "platform/engine/engine.h"
@@ -14,6 +15,14 @@
 #include "platform/server/limits.h"
 
 namespace tesser::platform {
+
+// As whom learners run. Where the server is root: each team's as a user of its own, by the system's number, out of
+// first to last. Where it is not, or as `same` says: as the server itself.
+struct LearnerUsers {
+  bool same = false;
+  int first = 0;  // 0: nothing was said; root then takes a range that systems leave free
+  int last = 0;
+};
 
 struct ServerOptions {
   std::filesystem::path data;  // made where there is none; on a file system that all nodes share
@@ -23,6 +32,9 @@ struct ServerOptions {
   std::filesystem::path tls_certificate;
   std::filesystem::path tls_key;
   TenantLimits limits;
+  LearnerUsers learner_users;
+  // Data stores of type host lie below one of these; empty: anywhere that learners may go.
+  std::vector<std::filesystem::path> host_data;
   EngineSettings engine;
   PlacementSettings placement;
   std::filesystem::path tesser;  // the program, which guardians run

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "control/control_http.h"
 #include "platform/engine/engine.h"
+#include "platform/job/learner_user.h"
 #include "platform/job/manifest.h"
 #include "platform/job/program_files.h"
 #include "platform/job/secrets.h"
@@ -173,12 +175,51 @@ class NewDirectory {
   fs::path path_;
 };
 
+// Those that its environment names: keys of data stores are the guardian's alone.
+Secrets secrets_of_command(const Manifest& manifest, const Secrets& secrets) {
+  Secrets named;
+  for (const auto& [variable, value] : manifest.environment) {
+    const auto names = secret_references(value);
+    for (const std::string& name : names ? *names : std::vector<std::string>()) {
+      if (const auto found = secrets.find(name); found != secrets.end()) {
+        named.insert(*found);
+      }
+    }
+  }
+  return named;
+}
+
+// A data store that lies where none may, in words; empty: all lie where they may.
+std::string why_not_there(const Manifest& manifest, const std::vector<fs::path>& allowed) {
+  for (const DataStore& store : manifest.data_stores) {
+    if (store.type != "host" || allowed.empty()) {
+      continue;
+    }
+    std::error_code error;
+    const fs::path real = fs::weakly_canonical(store.path, error);
+    const auto is_below = [&](const fs::path& directory) {
+      const auto [end, at] = std::mismatch(directory.begin(), directory.end(), real.begin(), real.end());
+      return end == directory.end();
+    };
+    if (error || std::none_of(allowed.begin(), allowed.end(), is_below)) {
+      std::string names;
+      for (const fs::path& each : allowed) {
+        names += (names.empty() ? "" : ", ") + each.string();
+      }
+      return fmt::format("data store '{}': {} is not below {}, where directories of this server's machines may be",
+                         store.id, store.path.string(), names);
+    }
+  }
+  return "";
+}
+
 Result<void> fill_volume(const fs::path& root, const Submission& submission, const Secrets& secrets,
-                         const std::string& token, const fs::path& code, const UnpackLimits& limits) {
+                         const std::string& token, const fs::path& code, const UnpackLimits& limits,
+                         const std::optional<LearnerUser>& user) {
   const Volume volume(root);
   std::error_code error;
-  for (const fs::path& each :
-       {volume.code(), volume.guardian(), volume.data(), volume.checkpoints(), volume.results()}) {
+  for (const fs::path& each : {volume.code(), volume.guardian(), volume.data(), volume.checkpoints(), volume.results(),
+                               volume.state(), volume.attempts(), volume.logs(), volume.all_metrics()}) {
     fs::create_directories(each, error);
     if (error) {
       return tl::unexpected(file_error(each, "create", error.value()));
@@ -191,7 +232,12 @@ Result<void> fill_volume(const fs::path& root, const Submission& submission, con
   TESSER_RETURN_IF_ERROR(write_file_atomically(volume.manifest(), submission.text));
   TESSER_RETURN_IF_ERROR(write_file_atomically(volume.job(), to_json(submission.manifest)));
   TESSER_RETURN_IF_ERROR(write_secret(volume.secrets(), to_json(secrets)));
+  TESSER_RETURN_IF_ERROR(
+      write_secret(volume.learner_secrets(), to_json(secrets_of_command(submission.manifest, secrets))));
   TESSER_RETURN_IF_ERROR(write_secret(volume.token(), token));
+  if (user) {
+    TESSER_RETURN_IF_ERROR(give_to_learners(volume, *user));
+  }
   return sync_directory(root);
 }
 
@@ -259,6 +305,18 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
       !why.empty()) {
     return refused(422, "U_SIZE", fmt::format("job '{}' {}", manifest.name, why));
   }
+  if (const std::string why = why_not_there(manifest, place.host_data); !why.empty()) {
+    return refused(422, "U_DATA", why);
+  }
+  std::optional<LearnerUser> user;
+  if (place.learner_users) {
+    const auto [first, last] = *place.learner_users;
+    const auto number = place.store.tenants().learner_user(*team, first, last);
+    if (!number) {
+      return refused(503, "S_USERS", number.error().message);
+    }
+    user = LearnerUser{static_cast<uid_t>(*number), static_cast<gid_t>(*number)};
+  }
   auto id = new_identifier(manifest.name);
   auto guardian_token = new_token();
   if (!id || !guardian_token) {
@@ -282,7 +340,8 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
   const fs::path home = place.data / "jobs" / job.id;
   NewDirectory directory(incoming);
   submission->manifest.team = *team;
-  if (const auto filled = fill_volume(incoming, *submission, *secrets, *guardian_token, parts->code, place.limits);
+  if (const auto filled =
+          fill_volume(incoming, *submission, *secrets, *guardian_token, parts->code, place.limits, user);
       !filled) {
     return refused(filled.error());
   }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -22,6 +24,8 @@ struct SubmissionPlace {
   UnpackLimits limits;
   std::string engine;  // its name
   TenantLimits tenants;
+  std::optional<std::pair<int, int>> learner_users = {};  // the range of those that teams' learners run as
+  std::vector<std::filesystem::path> host_data = {};      // data stores of type host lie there; empty: anywhere
 };
 
 struct Refused {

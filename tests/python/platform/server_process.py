@@ -68,7 +68,9 @@ class Server:
 
     def words(self) -> list[str]:
         listen = ("--listen", f"{self.address}:{self.port}")
-        return [str(binary()), "server", "--data", str(self.data), *listen, *self.options]
+        # Tests lie in directories that other users may not enter; test_isolation.py has learners of other users.
+        users = () if "--learner-users" in self.options or os.geteuid() != 0 else ("--learner-users", "same")
+        return [str(binary()), "server", "--data", str(self.data), *listen, *users, *self.options]
 
     def start(self) -> Server:
         with open(str(self.data) + ".log", "a") as log:

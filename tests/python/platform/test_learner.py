@@ -61,7 +61,7 @@ def test_output_metrics_and_exit(make_job):
     assert [(each["step"], each["name"], each["value"]) for each in metrics] == [
         (1, "loss", 0.1), (2, "loss", 0.2), (3, "loss", 0.3),
     ]  # fmt: skip
-    progress = json.loads((job.root / "progress.json").read_text())
+    progress = json.loads((job.root / "metrics" / "progress.json").read_text())
     assert (progress["step"], progress["steps"], progress["seconds_left"]) == (3, 3, 0.0)
     assert not list((job.root / "logs" / "0").glob("raw-*"))
     # It is done: another process of this learner starts nothing.
@@ -99,7 +99,7 @@ def test_environment(make_job):
         environment={"MINE": "a", "KEY": "x-${PASSWORD}"},
         each={"millicpus": 3000, "memory_bytes": 0, "accelerators": {"v100": 2}},
     )
-    (job.root / "secrets.json").write_text('{"PASSWORD": "secret"}')
+    (job.root / "learner-secrets.json").write_text('{"PASSWORD": "secret"}')
     job.start(SERVER_SECRET="1", CUDA_VISIBLE_DEVICES="0,1", PYTHONPATH="/server")
     job.go()
     assert job.ended()["code"] == 0
@@ -337,7 +337,7 @@ def test_a_tesser_program_of_two_workers(make_job, tmp_path):
     given = load_file(job.root / "results" / "weights.safetensors")
     assert given.keys() == expected.keys()
     assert all(torch.equal(given[name], expected[name]) for name in expected)
-    progress = json.loads((job.root / "progress.json").read_text())
+    progress = json.loads((job.root / "metrics" / "progress.json").read_text())
     assert progress["step"] == progress["steps"] > 0
     names = {json.loads(line)["name"] for line in (job.root / "metrics" / "0.jsonl").read_text().splitlines()}
     assert {"loss", "seconds"} <= names

@@ -138,7 +138,7 @@ def test_secrets_reach_the_command_and_nothing_else(tesser, server: Server, tmp_
     for shown in (tesser("status", job, "--json"), tesser("logs", job), tesser("list", "--json")):
         assert "hunter2" not in shown and "ann-secret" not in shown
     for file in (server.data / "jobs" / job).rglob("*"):
-        if file.is_file() and file.name != "secrets.json":
+        if file.is_file() and not file.name.endswith("secrets.json"):
             content = file.read_bytes()
             assert b"hunter2" not in content and b"ann-secret" not in content, file
     secrets = server.data / "jobs" / job / "secrets.json"
