@@ -30,7 +30,7 @@ PROCESS_FAULTS = (
 )
 EACH_SEED = ("-vv",)  # a line for each test, which is named after its seed
 PLAN_SECONDS = 7200
-FUZZ_SECONDS = 10
+FUZZ_SECONDS = 6
 FUZZ_AT_ONCE = 2
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}

@@ -417,7 +417,7 @@ class Guardian {
     const ActingAs learner(learner_);
     return look(volume_, attempt.number, attempt.nodes, has_gone, statuses);
   }
-  auto verdict_of(const AttemptView& view) const {
+  std::optional<Verdict> verdict_of(const AttemptView& view) const {
     const ActingAs learner(learner_);
     return verdict(volume_, view);
   }

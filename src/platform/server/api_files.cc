@@ -232,7 +232,7 @@ control::HttpResponse Api::download(const Call& call, const fs::path& directory,
   const LearnerUser user = learner_user_of(volume_of(call.id()));
   const ActingAs learner(user);
   std::error_code error;
-  if (!fs::is_directory(directory, error)) {
+  if (!fs::is_directory(fs::symlink_status(directory, error))) {
     return Api::error(404, "U_NOT_FOUND", fmt::format("job {} has no {} yet", call.id(), what));
   }
   Response response;
@@ -268,7 +268,7 @@ control::HttpResponse Api::checkpoints(const Call& call) {
   const ActingAs learner(volume_of(job->id));
   for (fs::directory_iterator each(all, error), end; !error && each != end; each.increment(error)) {
     const std::string name = each->path().filename();
-    if (name.starts_with("step-") && name.find('.') == std::string::npos && each->is_directory(error) &&
+    if (name.starts_with("step-") && name.find('.') == std::string::npos && fs::is_directory(each->symlink_status(error)) &&
         (newest == all || name > newest.filename())) {
       newest = each->path();
     }

@@ -44,16 +44,22 @@ int open_inside(int directory, const fs::path& path, struct stat& status) {
   if (parent < 0) {
     return -1;
   }
+  int why = 0;
   int file = ::openat(parent, path.filename().c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
     ::close(file);
     file = ::openat(parent, path.filename().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    why = errno;
     if (file >= 0 && (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))) {
       ::close(file);
       file = -1;
+      why = ELOOP;  // it became something else meanwhile
     }
+  } else {
+    why = errno;
   }
   ::close(parent);
+  errno = why;
   return file;
 }
 
@@ -221,13 +227,14 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
   const Utf8Locale locale;
   std::vector<fs::path> paths;
   std::error_code error;
-  for (fs::recursive_directory_iterator each(directory, error), end; !error && each != end; each.increment(error)) {
+  for (fs::recursive_directory_iterator each(directory, fs::directory_options::skip_permission_denied, error), end;
+       !error && each != end; each.increment(error)) {
     paths.push_back(each->path());
     if (paths.size() > kMostPacked) {
       return false;
     }
   }
-  const int base = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const int base = ::open(directory.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (error || base < 0) {
     return false;
   }
@@ -250,7 +257,10 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
     // The command may still run, and put a link in the place of a directory at any moment: no link is followed, and
     // nothing is opened that lies elsewhere.
     struct stat status {};
-    int file = open_inside(base, path.lexically_relative(directory), status);
+    const int file = open_inside(base, path.lexically_relative(directory), status);
+    if (file < 0 && (errno == EACCES || errno == ELOOP || errno == EXDEV)) {
+      continue;  // nothing of the job's
+    }
     if (file < 0) {
       return false;
     }

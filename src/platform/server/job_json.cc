@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <optional>
+
 #include "base/json_members.h"
 #include "platform/job/learner_user.h"
 #include "platform/job/resources_json.h"
@@ -15,7 +17,10 @@ namespace {
 std::string time_or_null(std::int64_t time) { return time == 0 ? "null" : json_string(time_text(time)); }
 
 std::string learners_json(const JobRecord& job, const Volume& volume, bool looks_closer) {
-  const ActingAs learner(volume);
+  std::optional<ActingAs> learner;
+  if (looks_closer) {
+    learner.emplace(volume);
+  }
   std::string list = "[";
   for (int rank = 0; rank < static_cast<int>(job.placement.size()); ++rank) {
     std::string node = job.placement[static_cast<std::size_t>(rank)];

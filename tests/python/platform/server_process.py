@@ -114,7 +114,14 @@ class Server:
         assert answer.status == 200, answer.body
         return answer.json
 
-    def submit(self, text: str, code: bytes | None = None, key: str = "", secrets: dict | None = None) -> Answer:
+    def submit(
+        self,
+        text: str,
+        code: bytes | None = None,
+        key: str = "",
+        secrets: dict | None = None,
+        token: str | None = None,
+    ) -> Answer:
         boundary = uuid.uuid4().hex
         body = b""
         parts = [('name="manifest"', text.encode())]
@@ -130,7 +137,7 @@ class Server:
         headers = {"Content_Type": f"multipart/form-data; boundary={boundary}"}
         if key:
             headers["Idempotency_Key"] = key
-        return self.ask("POST", "/v1/jobs", body, **headers)
+        return self.ask("POST", "/v1/jobs", body, token, **headers)
 
     def accepted(self, *arguments: object, **options: object) -> str:
         answer = self.submit(*arguments, **options)

@@ -33,7 +33,8 @@ EXAMPLES = 12  # of each request; all together take seconds
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ("--node", "a=2,4GiB", "--strangers-per-second", "0")  # each request is tried without a token, too
+    # Each request is tried without a token, too, and more often than people may.
+    options = ("--node", "a=2,4GiB", "--strangers-per-second", "0", "--requests-per-second", "0")
     made = Server(tmp_path_factory.mktemp("openapi") / "data", *options).start()
     job = made.accepted(manifest("described", "echo hello"), zip_of({"a": "b"}))
     made.wait_for(job, "COMPLETED")
@@ -46,17 +47,32 @@ def operations() -> list[tuple[str, str]]:
     return [(path, method) for path, item in described.items() for method in item if method != "parameters"]
 
 
+@pytest.fixture(scope="module")
+def tokens(server: Server) -> dict[str, str]:
+    """Of an administrator, and of a member of another team than the job's."""
+    server.ask("POST", "/v1/teams", {"name": "others"})
+    server.ask("POST", "/v1/users", {"name": "member"})
+    assert server.ask("PUT", "/v1/teams/others/members/member", {"role": "member"}).status == 200
+    made = server.ask("POST", "/v1/tokens", {"user": "member"})
+    return {"administrator": server.token, "member": made.json["token"]}
+
+
+@pytest.mark.parametrize("who", ["administrator", "member"])
 @pytest.mark.parametrize(("path", "method"), operations())
-def test_every_request_is_answered_as_described(server: Server, path: str, method: str) -> None:
+def test_every_request_is_answered_as_described(
+    server: Server, tokens: dict[str, str], path: str, method: str, who: str
+) -> None:
     url = f"http://127.0.0.1:{server.port}"
     schema = schemathesis.openapi.from_url(f"{url}/v1/openapi.json")
     (known,) = (job["id"] for job in server.get("/v1/jobs?limit=1000")["jobs"] if job["name"] == "described")
-    token = server.token
-    if path.startswith("/v1/guardian/"):
+    token = tokens[who]
+    if path.startswith("/v1/guardian/") and who == "administrator":
         token = (server.data / "jobs" / known / "token").read_text()
 
+    examples = EXAMPLES if who == "administrator" else EXAMPLES // 3
+
     @given(case=schema[path][method].as_strategy())
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def ask(case: schemathesis.Case) -> None:
         given = str(case.path_parameters.get("id", ""))
         # Half of the requests, and all of guardians, are of a job that is there.
