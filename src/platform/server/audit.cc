@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <fmt/format.h>
+
 #include "base/file.h"
 #include "base/json_members.h"
 #include "platform/job/times.h"
@@ -14,7 +16,7 @@
 namespace tesser::platform {
 namespace {
 
-constexpr int kRefusalsPerSecond = 10;  // of one address and user
+constexpr int kRefusalsPerSecond = 10;  // of one kind, address and user
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kMostTextBytes = 500;
 
@@ -52,7 +54,9 @@ Result<void> Audit::open_file() {
 
 void Audit::note(const AuditRecord& record) {
   const bool is_refusal = record.status >= 400;
-  const bool is_left_out = is_refusal && rates_.take(record.address + ' ' + record.user, kRefusalsPerSecond);
+  const bool is_left_out =
+      is_refusal &&
+      rates_.take(fmt::format("{} {} {}", record.address, record.user, record.status), kRefusalsPerSecond);
   const std::lock_guard lock(mutex_);
   if (is_left_out) {
     ++left_out_;

@@ -270,10 +270,11 @@ class PlatformServer final : public Server {
   Result<void> choose_host_data() {
     for (fs::path& each : options_.host_data) {
       std::error_code error;
-      each = fs::canonical(each, error);
-      if (error || !fs::is_directory(each, error)) {
+      const fs::path real = fs::canonical(each, error);
+      if (error || !fs::is_directory(real, error)) {
         return invalid_input(fmt::format("--host-data {}: is no directory", each.string()));
       }
+      each = real;
     }
     return {};
   }

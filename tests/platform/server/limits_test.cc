@@ -24,7 +24,8 @@ TEST(RateLimitsTest, SavesUpForTwoSecondsAndSaysHowLongToWait) {
   EXPECT_FALSE(limits.take("bob", 10, begin));
   EXPECT_TRUE(limits.take("ann", 10, begin + milliseconds(99)));
   EXPECT_FALSE(limits.take("ann", 10, begin + milliseconds(250)));
-  EXPECT_TRUE(limits.take("ann", 10, begin + milliseconds(260)));
+  EXPECT_FALSE(limits.take("ann", 10, begin + milliseconds(250)));
+  EXPECT_TRUE(limits.take("ann", 10, begin + milliseconds(250)));
   // Who rested for long has no more than those of two seconds.
   int taken = 0;
   while (!limits.take("ann", 10, begin + std::chrono::hours(1))) {
