@@ -96,7 +96,9 @@ class Client:
             self._token = kept.get("token", "") if self.url == kept.get("server") else ""
         self.patience = patience
         if ca_file is None:
-            ca_file = os.environ.get("TESSER_CA_FILE") or (kept.get("ca_file") if self.url == kept.get("server") else None)
+            ca_file = os.environ.get("TESSER_CA_FILE") or (
+                kept.get("ca_file") if self.url == kept.get("server") else None
+            )
         self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
         if self._tls is not None:
             self._tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file may hold the server's own certificate

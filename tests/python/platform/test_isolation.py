@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import os
@@ -95,9 +96,7 @@ def test_roles_allow_what_they_should_and_no_more(server: TenantServer, job: str
     assert status("ray", "POST", "/v1/users", {"name": "friend"}) == 403
     assert status("ray", "DELETE", "/v1/teams/red") == 403
     assert status("ray", "PUT", "/v1/teams/blue/members/ray", {"role": "viewer"}) == 404
-    assert server.submit_as("bob", manifest("bobs", team="red")).error == (
-        "U_TEAM: you are no member of team 'red'"
-    )
+    assert server.submit_as("bob", manifest("bobs", team="red")).error == ("U_TEAM: you are no member of team 'red'")
     assert server.submit_as("bob", manifest("bobs", team="none-such")).error == (
         "U_TEAM: you are no member of team 'none-such'"
     )
@@ -252,10 +251,8 @@ def test_slow_and_oversized_requests_keep_nobody_waiting(server: TenantServer) -
     def drip() -> None:
         while not stops.wait(0.05):
             for each in slow + uploads:
-                try:
+                with contextlib.suppress(OSError):
                     each.send(b"x")
-                except OSError:
-                    pass
 
     dripping = threading.Thread(target=drip)
     dripping.start()
@@ -271,7 +268,9 @@ def test_slow_and_oversized_requests_keep_nobody_waiting(server: TenantServer) -
         dripping.join()
         for each in slow + uploads:
             each.close()
-    large = server.raw(b"POST /v1/tokens HTTP/1.1\r\nAuthorization: Bearer " + token + b"\r\nContent-Length: 9999999\r\n\r\n")
+    large = server.raw(
+        b"POST /v1/tokens HTTP/1.1\r\nAuthorization: Bearer " + token + b"\r\nContent-Length: 9999999\r\n\r\n"
+    )
     assert b" 413 " in large.recv(64)
     large.close()
     headers = server.raw(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000)
@@ -293,11 +292,11 @@ def tried(act):
         return "done"
     except OSError as error:
         return type(error).__name__
-reads = [root / "token", root / "secrets.json", root / "guardian/journal.jsonl", root / "guardian/log", data / "admin.token",
-         data / "store.sqlite", data / "engine.json", data / "audit.log", other / "job.json", other / "logs/0", other / "code",
-         data / "jobs", data / "engine", data / "incoming", Path("/etc/shadow"), Path("/root")]
-writes = [root / "job.json", root / "new", root / "guardian/new", root / "token", root / "manifest.yaml", data / "new",
-          data / "jobs/new", other / "new", other / "results/new", Path("/etc/new")]
+reads = [root / name for name in ("token", "secrets.json", "guardian/journal.jsonl", "guardian/log")]
+reads += [data / name for name in ("admin.token", "store.sqlite", "engine.json", "audit.log", "jobs", "engine", "incoming")]
+reads += [other / "job.json", other / "logs/0", other / "code", Path("/etc/shadow"), Path("/root")]
+writes = [root / name for name in ("job.json", "new", "guardian/new", "token", "manifest.yaml")]
+writes += [data / "new", data / "jobs/new", other / "new", other / "results/new", Path("/etc/new")]
 def read(path):
     os.listdir(path) if path.is_dir() else path.read_bytes()
 processes = {}
@@ -308,8 +307,8 @@ for process in Path("/proc").glob("[0-9]*"):
         continue
     if words[1:2] in ([b"guardian"], [b"server"]) and any(bytes(data) in word for word in words):
         number = int(process.name)
-        processes[words[1].decode()] = [tried(lambda: os.kill(number, 0)), tried(lambda: (process / "environ").read_bytes()),
-                                        tried(lambda: os.listdir(process / "fd"))]
+        acts = [lambda: os.kill(number, 0), lambda: (process / "environ").read_bytes(), lambda: os.listdir(process / "fd")]
+        processes[words[1].decode()] = [tried(act) for act in acts]
 print(json.dumps({
     "ids": os.getresuid() + os.getresgid(), "groups": os.getgroups(), "umask": os.umask(0o027),
     "privileges": [status["NoNewPrivs"].strip(), status["CapEff"].strip(), status["CapPrm"].strip()],
@@ -409,7 +408,9 @@ def test_results_are_stored_with_the_rights_of_the_team_alone(server: TenantServ
 
     def outcome(directory: Path, command: str) -> dict:
         store = {"id": "s", "type": "host", "path": str(directory)}
-        made = server.accepted_as("bob", manifest("stores", command, data_stores=[store], results="s/out", start_limit=5))
+        made = server.accepted_as(
+            "bob", manifest("stores", command, data_stores=[store], results="s/out", start_limit=5)
+        )
         return server.wait_for(made, "COMPLETED", "FAILED")
 
     assert outcome(ours, "echo good > $RESULT_DIR/x")["state"] == "COMPLETED"
@@ -467,7 +468,9 @@ def test_a_server_that_cannot_be_as_it_should_says_why(tmp_path: Path) -> None:
     for text in ("5", "0-9", "9-5", "x-y", "root"):
         code, said = start_of("--data", str(tmp_path / "data"), "--learner-users", text)
         assert code == 2 and "FIRST-LAST" in said
-    code, said = start_of("--data", str(tmp_path / "data"), "--host-data", str(tmp_path / "absent"), "--learner-users", "same")
+    code, said = start_of(
+        "--data", str(tmp_path / "data"), "--host-data", str(tmp_path / "absent"), "--learner-users", "same"
+    )
     assert code == 2 and "absent" in said
     code, said = start_of("--data", str(tmp_path / "data"), "--tls-certificate", str(tmp_path / "x"))
     assert code == 2 and "--tls-key" in said
