@@ -70,6 +70,7 @@ LIBRARIES = [
     ),
     Library("libcurl", r"curl/", r"src/platform/web/[a-z_]*\.cc$", "sources of src/platform/web"),
     Library("cpp-httplib", r"httplib\.h$", r"src/control/[a-z_]*\.cc$", "sources of src/control"),
+    Library("openssl", r"openssl/", r"src/control/tls\.cc$", "src/control/tls.cc"),
     Library("hwloc", r"hwloc", r"src/hub/topology\.cc$", "src/hub/topology.cc"),
     Library("prometheus-cpp", r"prometheus/", r"src/hub/metrics\.cc$", "src/hub/metrics.cc"),
     Library("CLI11", r"CLI/", r"src/cli/", "src/cli"),

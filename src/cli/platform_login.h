@@ -15,8 +15,8 @@ struct Login {
   std::string authorities;  // PEM file of whom to trust to be the server, with https://; empty: the system's
 };
 
-// TESSER_SERVER, TESSER_TOKEN and TESSER_CA_FILE, and for what they leave out the file of `tesser login`. kNotFound when no server is
-// named anywhere. A token that is kept is given to its own server alone.
+// TESSER_SERVER, TESSER_TOKEN and TESSER_CA_FILE, and for what they leave out the file of `tesser login`. kNotFound
+// when no server is named anywhere. A token that is kept is given to its own server alone.
 Result<Login> read_login();
 // Keeps it in ~/.config/tesser/login.json (or below XDG_CONFIG_HOME), mode 0600; returns the path.
 Result<std::string> write_login(const Login& login);

@@ -22,8 +22,8 @@
 namespace tesser::platform {
 
 struct ClientOptions {
-  std::string url;    // "http://HOST:PORT"
-  std::string token;  // may be empty: the server then has to take anybody
+  std::string url;                    // "http://HOST:PORT"
+  std::string token;                  // may be empty: the server then has to take anybody
   std::filesystem::path authorities;  // PEM file of whom to trust to be the server, with https://; empty: the system's
   std::chrono::milliseconds patience{30'000};
   std::chrono::milliseconds submit_time{10'000};  // for which a submission is tried again

@@ -14,8 +14,8 @@
 namespace tesser::platform {
 
 struct GuardianOptions {
-  std::filesystem::path volume;  // DATA/jobs/ID: the directory's name is the job's
-  std::string server;            // "http://HOST:PORT"
+  std::filesystem::path volume;       // DATA/jobs/ID: the directory's name is the job's
+  std::string server;                 // "http://HOST:PORT"
   std::filesystem::path authorities;  // whom to trust to be the server, with https://; empty: the system's
   EngineSettings engine;
   std::filesystem::path tesser;  // the program, which learners run

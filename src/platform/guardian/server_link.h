@@ -34,7 +34,7 @@ struct Lease {
 class ServerLink {
  public:
   struct Options {
-    std::string url;  // "http://HOST:PORT"
+    std::string url;                    // "http://HOST:PORT"
     std::filesystem::path authorities;  // of https://; empty: the system's
     std::string job;
     std::string token;  // the job's

@@ -268,8 +268,8 @@ control::HttpResponse Api::checkpoints(const Call& call) {
   const ActingAs learner(volume_of(job->id));
   for (fs::directory_iterator each(all, error), end; !error && each != end; each.increment(error)) {
     const std::string name = each->path().filename();
-    if (name.starts_with("step-") && name.find('.') == std::string::npos && fs::is_directory(each->symlink_status(error)) &&
-        (newest == all || name > newest.filename())) {
+    if (name.starts_with("step-") && name.find('.') == std::string::npos &&
+        fs::is_directory(each->symlink_status(error)) && (newest == all || name > newest.filename())) {
       newest = each->path();
     }
   }

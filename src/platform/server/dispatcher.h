@@ -35,7 +35,7 @@ struct DispatcherOptions {
   std::string url;             // of the server, for guardians
   std::filesystem::path engine_settings;
   std::filesystem::path authorities;  // whom guardians trust to be the server; empty: plain HTTP
-  bool system_places = false;  // the engine's system chooses the nodes
+  bool system_places = false;         // the engine's system chooses the nodes
   PlacementSettings placement;
   std::filesystem::path tesser;  // the program
   std::chrono::milliseconds lease_time{5000};

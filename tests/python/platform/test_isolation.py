@@ -293,7 +293,8 @@ def tried(act):
     except OSError as error:
         return type(error).__name__
 reads = [root / name for name in ("token", "secrets.json", "guardian/journal.jsonl", "guardian/log")]
-reads += [data / name for name in ("admin.token", "store.sqlite", "engine.json", "audit.log", "jobs", "engine", "incoming")]
+reads += [data / name for name in ("admin.token", "store.sqlite", "engine.json", "audit.log")]
+reads += [data / name for name in ("jobs", "engine", "incoming")]
 reads += [other / "job.json", other / "logs/0", other / "code", Path("/etc/shadow"), Path("/root")]
 writes = [root / name for name in ("job.json", "new", "guardian/new", "token", "manifest.yaml")]
 writes += [data / "new", data / "jobs/new", other / "new", other / "results/new", Path("/etc/new")]
@@ -307,7 +308,8 @@ for process in Path("/proc").glob("[0-9]*"):
         continue
     if words[1:2] in ([b"guardian"], [b"server"]) and any(bytes(data) in word for word in words):
         number = int(process.name)
-        acts = [lambda: os.kill(number, 0), lambda: (process / "environ").read_bytes(), lambda: os.listdir(process / "fd")]
+        acts = [lambda: os.kill(number, 0), lambda: (process / "environ").read_bytes()]
+        acts += [lambda: os.listdir(process / "fd")]
         processes[words[1].decode()] = [tried(act) for act in acts]
 print(json.dumps({
     "ids": os.getresuid() + os.getresgid(), "groups": os.getgroups(), "umask": os.umask(0o027),
