@@ -22,6 +22,7 @@ HELP = """\
       --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built
                             once (5 to 15 minutes, build/kubernetes) and started on this machine, and whole trainings
                             under every engine; needs root. With --faults: 20 random schedules of faults there instead
+      --screenshots DIR     only the page in a browser, with pictures of its views in DIR (docs/pictures)
       --rdma                only the transport over verbs (rc, ud), in a guest with a software RDMA adapter
   demo [NAME]           train an example in C++, cut over two workers, and in PyTorch, side by side; names: mnist
                         (default), shakespeare
@@ -61,6 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("--plans", action="store_true")
     test.add_argument("--rdma", action="store_true")
     test.add_argument("--kubernetes", action="store_true")
+    test.add_argument("--screenshots", metavar="DIR")
     verbs.add_parser("demo").add_argument("name", nargs="?", default="mnist")
     verbs.add_parser("bench").add_argument("name")
     verbs.add_parser("lint")
@@ -84,6 +86,8 @@ def main(arguments: list[str]) -> int:
             case "build":
                 build.build(options.preset)
             case "test":
+                if options.screenshots:
+                    return testing.page_pictures(options.screenshots)
                 if options.faults or options.plans or options.rdma or options.kubernetes:
                     others = []
                     if options.kubernetes and options.faults:

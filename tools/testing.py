@@ -67,6 +67,7 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
         raise Usage("--fuzz-seconds takes a number of seconds, 0 or more")
     environment.setup()
     install_slurm()
+    install_for("the page", "debian-packages-browser.txt")
     whole = not filter_text
     suites: list[tuple[str, Callable[[], Totals]]] = []
     if whole:
@@ -92,11 +93,15 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
 
 
 def install_slurm() -> None:
-    """For the tests of the engine slurm, which are skipped where Slurm cannot be had."""
+    install_for("the engine slurm", "debian-packages-slurm.txt")
+
+
+def install_for(what: str, packages: str) -> None:
+    """What tests of something need, which are skipped where it cannot be had."""
     try:
-        environment.install_listed(ROOT / "tools" / "debian-packages-slurm.txt")
+        environment.install_listed(ROOT / "tools" / packages)
     except Failure as failure:
-        heading(f"tests of the engine slurm will be skipped: {failure}")
+        heading(f"tests of {what} will be skipped: {failure}")
 
 
 def campaigns(
@@ -116,6 +121,16 @@ def campaigns(
         results.append(run_suite("transport over verbs", rdma.rdma_tests, must_have_cases=True))
     results += [run_suite(name, suite, must_have_cases=True) for name, suite in others]
     return report(results)
+
+
+def page_pictures(directory: str) -> int:
+    """The tests of the page, which leave pictures of its views in a directory."""
+    environment.setup()
+    install_for("the page", "debian-packages-browser.txt")
+    build.build("release")
+    variables = {"TESSER_SCREENSHOTS": str(Path(directory).resolve())}
+    run = partial(run_pytest, "page", [ROOT / "tests" / "python" / "page"], variables, PYTEST_SECONDS)
+    return report([run_suite("the page", run, must_have_cases=True)])
 
 
 def fault_campaign() -> Totals:

@@ -22,6 +22,7 @@ export class Chart {
   #height;
   #places = null;
   #read_at = null; // x, or null
+  #is_pointed_at = false;
   #drag = null;
   #on_read;
   #on_range;
@@ -53,9 +54,11 @@ export class Chart {
     this.#draw();
   }
 
-  read(x) {
-    if (x !== this.#read_at) {
+  /** Shows what is at x; the figures of it, too, when this is the chart that is pointed at. */
+  read(x, is_pointed_at) {
+    if (x !== this.#read_at || is_pointed_at !== this.#is_pointed_at) {
       this.#read_at = x;
+      this.#is_pointed_at = is_pointed_at;
       this.#draw();
     }
   }
@@ -90,7 +93,10 @@ export class Chart {
     const x_step = x_ticks.length > 1 ? x_ticks[1] - x_ticks[0] : 0;
 
     const columns = Math.max(50, Math.floor(this.#width - left));
-    const series_drawn = given.series.map((series) => this.#series(series, x, y, columns, given));
+    // The sparse ones, as of evaluations, stand before the dense ones.
+    const series_drawn = [...given.series]
+      .sort((a, b) => b.points.length - a.points.length)
+      .map((series) => this.#series(series, x, y, columns, given));
     render(
       this.#node,
       h(
@@ -107,7 +113,8 @@ export class Chart {
           onpointerdown: (event) => this.#down(event),
           onpointerup: (event) => this.#up(event),
           onpointercancel: () => this.#leave(),
-          onpointerleave: () => this.#leave(),
+          // A finger that is lifted leaves what it has shown.
+          onpointerleave: (event) => (event.pointerType === "touch" ? null : this.#leave()),
           ondblclick: () => this.#on_range(null),
           onkeydown: (event) => this.#key(event),
           onblur: () => this.#on_read(null),
@@ -141,18 +148,16 @@ export class Chart {
 
   #series(series, x, y, columns, given) {
     const { x_from, x_to } = this.#places;
-    const pieces = pieces_of(series.points);
-    const newest = pieces.findLastIndex((piece) => piece.begins_anew);
+    const parts = with_old_parts(pieces_of(series.points));
     const drawn = (points) => {
       const inside = cut_to(points, x_from, x_to).filter((point) => !given.is_log || point.y > 0);
       return visible(inside, x_from, x_to, columns);
     };
     const style = `s${series.index % 8}${series.index >= 8 ? " dashed" : ""}`;
     return [
-      pieces.map((piece, i) => {
-        const points = drawn(piece.points);
-        // What was before a restart went on from an earlier step stands behind what came after it.
-        const old = i < newest ? " old" : "";
+      parts.map(({ points: all, is_old }) => {
+        const points = drawn(all);
+        const old = is_old ? " old" : "";
         if (points.length === 1) {
           return h("circle", { class: `dot ${style}${old}`, cx: round(x(points[0].x)), cy: round(y(points[0].y)), r: 2.2 });
         }
@@ -197,7 +202,7 @@ export class Chart {
   }
 
   #read_out() {
-    if (this.#read_at === null || !this.#places) {
+    if (this.#read_at === null || !this.#is_pointed_at || !this.#places) {
       return null;
     }
     const { x, left, right, x_from, x_to } = this.#places;
@@ -313,6 +318,25 @@ export class Chart {
     const next = event.key === "Home" ? 0 : event.key === "End" ? points.length - 1 : now + (this.#read_at === null ? 0 : step);
     this.#on_read(points[Math.min(points.length - 1, Math.max(0, next))].x);
   }
+}
+
+/** What a restart went on from an earlier step for, and so did again, stands behind what came after it. */
+function with_old_parts(pieces) {
+  const parts = [];
+  let redone_from = Infinity;
+  for (const { points, begins_anew } of [...pieces].reverse()) {
+    const first_old = points.findIndex((point) => point.x >= redone_from);
+    if (first_old < 0) {
+      parts.push({ points, is_old: false });
+    } else {
+      parts.push({ points: points.slice(0, first_old + 1), is_old: false });
+      parts.push({ points: points.slice(first_old), is_old: true });
+    }
+    if (begins_anew) {
+      redone_from = Math.min(redone_from, points[0].x);
+    }
+  }
+  return parts.filter((part) => part.points.length > 0).sort((a, b) => b.is_old - a.is_old);
 }
 
 const round = (number) => Math.round(number * 10) / 10;

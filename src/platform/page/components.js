@@ -1,7 +1,7 @@
 // Pieces that several views are made of.
 import { Away, Refused } from "./api.js";
 import { h } from "./dom.js";
-import { day_and_time, full_time, percent, relative } from "./format.js";
+import { full_time, moment, percent, relative } from "./format.js";
 import { group_of, state_meaning, state_word } from "./states.js";
 
 export function state_chip(state) {
@@ -20,7 +20,7 @@ export function ago(time) {
 }
 
 export function at(time) {
-  return time ? h("time", { datetime: time, title: full_time(time) }, day_and_time(time)) : "–";
+  return time ? h("time", { datetime: time, title: full_time(time) }, moment(time)) : "–";
 }
 
 /** A bar that is filled by a share; `text` says the same to those who do not see it. */

@@ -17,8 +17,10 @@ function flat(children, into = []) {
   for (const child of children) {
     if (Array.isArray(child)) {
       flat(child, into);
-    } else if (child !== null && child !== undefined && child !== false && child !== "") {
-      into.push(typeof child === "object" ? child : String(child));
+    } else {
+      // What is not shown keeps its place as an empty text, so that those after it stay what they are.
+      const is_nothing = child === null || child === undefined || child === false;
+      into.push(is_nothing ? "" : typeof child === "object" ? child : String(child));
     }
   }
   return into;

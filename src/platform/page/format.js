@@ -68,6 +68,11 @@ export function day_and_time(time, now = Date.now()) {
   return `${date.getDate()} ${months[date.getMonth()]}${year} ${pad(date.getHours())}:${pad(date.getMinutes())}`;
 }
 
+/** "14:03:27" when it was today, else "29 Nov 14:03". */
+export function moment(time, now = Date.now()) {
+  return new Date(time).toDateString() === new Date(now).toDateString() ? clock(time) : day_and_time(time, now);
+}
+
 /** In full, for titles: "2026-11-29 14:03:27.123 (UTC+2)". */
 export function full_time(time) {
   const date = new Date(time);

@@ -1,7 +1,7 @@
 // Every state a job was in: a line of time, and the list with reasons.
 import { at, state_chip } from "./components.js";
 import { h } from "./dom.js";
-import { clock, duration } from "./format.js";
+import { duration } from "./format.js";
 import { group_of, is_over, state_word } from "./states.js";
 
 export function history_panel(changes) {
@@ -51,7 +51,7 @@ export function history_panel(changes) {
                 { class: "muted lasted" },
                 lasts ? `${is_last ? "for " : ""}${duration(length)}` : "",
               ),
-              h("span", { class: "muted when", title: clock(change.time) }, at(change.time)),
+              h("span", { class: "muted when" }, at(change.time)),
             ),
             change.reason || change.code
               ? h(

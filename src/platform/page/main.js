@@ -40,7 +40,7 @@ function draw_frame(view) {
     h("a", { class: "skip", href: "#main", onclick: skip_to_main }, "Skip to the content"),
     session.token ? header(view) : null,
     connection.is_away ? away_bar() : null,
-    h("main", { id: "main", tabindex: "-1", mount: () => {} }),
+    h("main", { key: "main", id: "main", tabindex: "-1", mount: () => {} }),
   );
 }
 
@@ -52,7 +52,7 @@ function skip_to_main(event) {
 function header(view) {
   return h(
     "header",
-    { class: "top" },
+    { key: "top", class: "top" },
     h("a", { class: "brand", href: "#/jobs" }, h("span", { class: "brand-mark", "aria-hidden": "true" }), "tesser"),
     h(
       "nav",
@@ -83,7 +83,7 @@ function header(view) {
 function away_bar() {
   return h(
     "p",
-    { class: "away", role: "alert" },
+    { key: "away", class: "away", role: "alert" },
     `The server does not answer since ${clock(connection.since)}. What is shown may be old; this page goes on by itself when it is back.`,
   );
 }

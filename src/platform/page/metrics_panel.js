@@ -7,7 +7,8 @@ import { value, whole } from "./format.js";
 import { repeat } from "./repeat.js";
 import { Curve } from "./thinning.js";
 
-const POINTS = 800; // buckets of a curve
+const POINTS = 250; // stretches of a curve that the server is asked for
+const STRETCHES = 1000; // that are kept of it here, which takes what comes later as it is
 const EVERY = 2000;
 const LEARNERS_AT_ONCE = 8;
 const A_PAGE = 10_000;
@@ -66,7 +67,7 @@ export function metrics_panel(root, id, { is_over, learners }) {
       const key = `${metric.learner}\n${metric.name}`;
       let found = curves.get(key);
       if (!found) {
-        found = { name: metric.name, learner: metric.learner, curve: new Curve(POINTS) };
+        found = { name: metric.name, learner: metric.learner, curve: new Curve(STRETCHES) };
         curves.set(key, found);
       }
       const time = Date.parse(metric.time);
@@ -75,9 +76,9 @@ export function metrics_panel(root, id, { is_over, learners }) {
     }
   }
 
-  function read(x) {
-    for (const { chart } of charts.values()) {
-      chart.read(x);
+  function read(x, kind) {
+    for (const [each, { chart }] of charts) {
+      chart.read(x, each === kind);
     }
   }
 
@@ -202,7 +203,7 @@ export function metrics_panel(root, id, { is_over, learners }) {
       h("div", {
         class: "chart-box",
         mount: (node) => {
-          const chart = new Chart(node, { height: is_first ? 260 : 190, on_read: read, on_range: set_range });
+          const chart = new Chart(node, { height: is_first ? 260 : 190, on_read: (x) => read(x, kind), on_range: set_range });
           charts.set(kind, { chart });
         },
         update: () => queueMicrotask(() => charts.get(kind)?.chart.show(given(kind, list, is_log))),
@@ -268,13 +269,15 @@ function label_of(name, learner, list) {
 function kinds_of(list) {
   const kinds = new Map();
   for (const each of list) {
-    const kind = each.name.split("/").at(-1) || each.name;
+    const kind = /^[\w.-]+(\/[\w.-]+)+$/.test(each.name) ? each.name.split("/").at(-1) : each.name;
     kinds.set(kind, [...(kinds.get(kind) ?? []), each]);
   }
   return [...kinds]
     .map(([kind, curves]) => ({
       kind,
-      curves: curves.sort((a, b) => a.name.localeCompare(b.name) || a.learner - b.learner),
+      curves: curves.sort(
+        (a, b) => a.name.length - b.name.length || a.name.localeCompare(b.name) || a.learner - b.learner,
+      ),
     }))
     .sort((a, b) => weight(a.kind) - weight(b.kind) || a.kind.localeCompare(b.kind));
 }

@@ -68,7 +68,8 @@ export function tick_text(tick, step) {
   }
   const digits = step > 0 ? Math.max(0, Math.min(8, -Math.floor(Math.log10(step) + 1e-9))) : 4;
   const is_whole = Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-6;
-  return tick.toFixed(is_whole ? digits : digits + 1).replace("-", "−");
+  const text = tick.toFixed(is_whole ? digits : digits + 1).replace("-", "−");
+  return size >= 1e4 ? text.replace(/\B(?=(\d{3})+(?!\d))/, ",") : text;
 }
 
 /** Seconds as "45 s", "1:30", "2 h", "1 d 6 h". */

@@ -120,6 +120,7 @@ export function show_cluster(root) {
     const count = amount.of(node.capacity);
     const used = amount.of(node.held);
     const trouble = trouble_of(node);
+    const is_countable = amount.key.startsWith("accelerator ") && count > 1 && count <= 16;
     const words = count > 0 ? `${amount.text(used)} of ${amount.text(count)} ${amount.title}` : `no ${amount.title}`;
     return h(
       "li",
@@ -128,7 +129,7 @@ export function show_cluster(root) {
         "button",
         {
           type: "button",
-          class: `node ${trouble.kind}${chosen === node.name ? " chosen" : ""}`,
+          class: `node ${trouble.kind}${count > 0 ? "" : " without"}${chosen === node.name ? " chosen" : ""}`,
           "aria-pressed": String(chosen === node.name),
           "aria-label": `${node.name}: ${words}${trouble.word ? `, ${trouble.word}` : ""}`,
           title: is_dense ? `${node.name}: ${words}${trouble.word ? `, ${trouble.word}` : ""}` : null,
@@ -139,7 +140,7 @@ export function show_cluster(root) {
         },
         h(
           "span",
-          { class: "fill" },
+          is_countable ? { class: "fill units", style: { "--units": String(count) } } : { class: "fill" },
           count > 0
             ? shares_of(node).map((share) => {
                 const part = amount.of(share.held) / count;
@@ -157,7 +158,7 @@ export function show_cluster(root) {
           ? null
           : [
               h("span", { class: "node-name" }, node.name, trouble.word ? h("em", null, trouble.word) : null),
-              h("span", { class: "node-use" }, count > 0 ? [h("b", null, amount.text(used)), ` of ${amount.text(count)}`] : "none"),
+              h("span", { class: "node-use" }, count > 0 ? [h("b", null, amount.text(used)), ` of ${amount.text(count)}`] : words),
             ],
       ),
     );

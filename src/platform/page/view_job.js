@@ -74,16 +74,18 @@ export function show_job(root, id, context) {
       error_box(error),
       h(
         "div",
-        { class: "job-columns" },
+        { key: "columns", class: "job-columns" },
         h(
           "div",
           { class: "main-column" },
           h("section", {
+            key: "curves",
             class: "curves-section",
             "aria-labelledby": "curves-title",
             mount: (node) => queueMicrotask(() => (curves = metrics_panel(node, id, { is_over: over, learners }))),
           }),
           h("section", {
+            key: "log",
             class: "log-section",
             "aria-labelledby": "log-title",
             mount: (node) => queueMicrotask(() => (log = log_panel(node, id, { is_over: over, learners }))),
@@ -130,7 +132,7 @@ export function show_job(root, id, context) {
             h(
               "p",
               null,
-              h("strong", null, share !== null ? progress_text(job) : plural(step, "step")),
+              h("strong", null, share !== null ? progress_text(job) : `Step ${whole(step)}`),
               h(
                 "span",
                 { class: "muted" },

@@ -226,7 +226,7 @@ function wish(job) {
 }
 
 function reason(job) {
-  const place = job.place_in_queue > 0 ? `${job.place_in_queue}. in the queue: ` : "";
+  const place = job.place_in_queue > 0 ? `Place ${whole(job.place_in_queue)}: ` : "";
   const text = is_waiting(job.state) ? place + job.reason : job.state === "FAILED" ? job.reason : "";
   return text ? h("span", { class: "reason", title: text }, text) : null;
 }

@@ -154,7 +154,10 @@ control::HttpAdmission Api::admit(const Request& request) {
   }
   std::shared_ptr<const void> place;
   if (route->access == Access::kEverybody) {
-    admission.refusal = too_much(request, std::nullopt, true, place);
+    // Files of the page, of which a browser takes dozens at once, cost no more than a refusal.
+    if (route->handle != &Api::page && route->handle != &Api::page_asset) {
+      admission.refusal = too_much(request, std::nullopt, true, place);
+    }
     return admission;
   }
   const auto caller = caller_of(request);
@@ -193,7 +196,7 @@ control::HttpResponse Api::answer(const Request& request) {
   const auto* admitted = static_cast<const Admitted*>(request.admitted.get());
   Response response =
       (this->*route->handle)(Call{request, std::move(values), admitted == nullptr ? Caller() : admitted->caller});
-  finish(request, response);
+  finish(&request, response);
   return response;
 }
 
@@ -233,6 +236,7 @@ control::HttpResponse Api::error(int status, const std::string& code, const std:
   response.status = status;
   response.body =
       JsonMembers().add_text("error", JsonMembers().add("code", code).add("message", message).object()).object();
+  finish(nullptr, response);
   return response;
 }
 

@@ -79,8 +79,8 @@ class Api {
   Response team_quota(const std::string& team) const;
   // Of the store.
   static Response error(const Error& error);
-  // Headers that every answer has.
-  static void finish(const Request& request, Response& response);
+  // Headers that every answer has; 304 where who asks (null: no matter who) has it already.
+  static void finish(const Request* request, Response& response);
 
   Response submit(const Call& call);
   Response list(const Call& call);

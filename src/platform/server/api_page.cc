@@ -65,22 +65,23 @@ control::HttpResponse Api::page_asset(const Call& call) {
   return response;
 }
 
-void Api::finish(const Request& request, Response& response) {
-  // Whatever users wrote is what its type says, never HTML that a browser guesses.
-  response.headers.emplace_back("X-Content-Type-Options", "nosniff");
+void Api::finish(const Request* request, Response& response) {
   const auto has = [&](std::string_view name) {
     return std::any_of(response.headers.begin(), response.headers.end(),
                        [&](const auto& header) { return header.first == name; });
   };
+  if (!has("X-Content-Type-Options")) {  // what users wrote is what its type says, never HTML that a browser guesses
+    response.headers.emplace_back("X-Content-Type-Options", "nosniff");
+  }
   if (has("Cache-Control")) {
     return;
   }
   response.headers.emplace_back("Cache-Control", "no-store");
   // Those who look again and again need not be sent what they have.
-  if (request.method == "GET" && response.status == 200 && !response.stream) {
+  if (request != nullptr && request->method == "GET" && response.status == 200 && !response.stream) {
     const std::string tag = fmt::format("\"{:016x}\"", std::hash<std::string>()(response.body));
     response.headers.emplace_back("ETag", "W/" + tag);
-    if (is_known(request, tag)) {
+    if (is_known(*request, tag)) {
       answer_not_modified(response);
     }
   }

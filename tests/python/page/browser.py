@@ -8,12 +8,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 DESK = {"width": 1360, "height": 900}
 TELEPHONE = {"width": 390, "height": 844}
-PATIENCE = 10_000  # milliseconds
+PATIENCE = 12_000  # milliseconds; machines that test are busy
 # The same type on every machine, whatever fonts it has.
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
@@ -31,10 +30,6 @@ def program() -> str | None:
     return next((path for path in map(shutil.which, names) if path), None)
 
 
-def needs_browser() -> pytest.MarkDecorator:
-    return pytest.mark.skipif(program() is None, reason="there is no Chromium (tools/debian-packages-browser.txt)")
-
-
 @contextlib.contextmanager
 def browser(directory: Path) -> Iterator[Browser]:
     fonts = directory / "fonts.conf"
@@ -42,6 +37,7 @@ def browser(directory: Path) -> Iterator[Browser]:
     # Root may not use the browser's own sandbox; nothing but our page is opened in it.
     arguments = ["--disable-gpu", "--font-render-hinting=none"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
     environment = {**os.environ, "FONTCONFIG_FILE": str(fonts)}
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program(), args=arguments, env=environment)
         yield started
