@@ -1,6 +1,7 @@
 #include "platform/guardian/reasons.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,11 +19,17 @@ std::string place_of(int rank, const std::string& node) {
   return node.empty() ? fmt::format("learner {}", rank) : fmt::format("learner {} on {}", rank, node);
 }
 
-// Without what a terminal would act on.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char byte) { return static_cast<unsigned char>(byte) < 32; }, ' ');
-  return text;
+// Without what a terminal would act on: colours and the like go, other control characters become spaces.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text.substr(at).starts_with("\x1b[")) {
+      at = std::min(text.find_first_not_of("0123456789;:<=>? !\"#$%&'()*+,-./", at + 2), text.size());
+    } else {
+      shown += static_cast<unsigned char>(text[at]) < 32 ? ' ' : text[at];
+    }
+  }
+  return shown;
 }
 
 // The end of a text, from the beginning of a character on.
@@ -74,7 +81,7 @@ Reason reason_of_death(const Volume& volume, int attempt, int rank, const std::s
   const auto output = read_file(volume.learner_output(attempt, rank), std::uint64_t{1} << 20);
   std::string said = output ? *output : "";
   said.erase(said.find_last_not_of(" \n") + 1);
-  said = tail_of(printable(std::move(said)), kMostBytes);
+  said = tail_of(printable(said), kMostBytes);
   return {codes::kLearner, fmt::format("the process of {} ended before its command did{}{}{}", place_of(rank, node),
                                        system_reason.empty() ? "" : fmt::format(" ({})", system_reason),
                                        said.empty() ? "" : ": ", said)};

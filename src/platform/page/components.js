@@ -8,6 +8,11 @@ export function state_chip(state) {
   return h("span", { class: `chip ${group_of(state)}`, title: `${state}: ${state_meaning(state)}` }, state_word(state));
 }
 
+/** Of a job that runs beyond its team's quota, on what others do not use now. */
+export function borrowed_tag() {
+  return h("span", { class: "tag", title: "Beyond its team's quota: it gives its places back when their owners need them" }, "borrowed");
+}
+
 export const job_address = (id) => `#/jobs/${encodeURIComponent(id)}`;
 
 export function job_link(id, attributes) {

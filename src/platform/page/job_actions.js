@@ -1,7 +1,8 @@
 // What one may do with a job: halt, resume, delete, download.
-import { Away, ask, download, job_path } from "./api.js";
+import { ask, download, job_path } from "./api.js";
 import { icon, notice } from "./components.js";
-import { h, render } from "./dom.js";
+import { act, dialog } from "./dialog.js";
+import { h } from "./dom.js";
 import { bytes } from "./format.js";
 import { is_final, is_over } from "./states.js";
 
@@ -108,15 +109,6 @@ async function remove(job, changed) {
   }
 }
 
-async function act(request, changed) {
-  try {
-    await request();
-    changed();
-  } catch (error) {
-    notice(error instanceof Away ? "The server does not answer; nothing was changed." : error.message, "wrong");
-  }
-}
-
 async function fetch_file(id, what, title) {
   const progress = document.createElement("p");
   const words = document.createElement("span");
@@ -141,37 +133,4 @@ async function fetch_file(id, what, title) {
     }
   }
   progress.remove();
-}
-
-/** Asks; gives the values of the form, or null. */
-function dialog({ title, text, action, field, is_dangerous = false }) {
-  return new Promise((resolve) => {
-    const node = document.createElement("dialog");
-    node.setAttribute("aria-labelledby", "dialog-title");
-    render(
-      node,
-      h(
-        "form",
-        { method: "dialog" },
-        h("h2", { id: "dialog-title" }, title),
-        h("p", null, text),
-        field
-          ? h("p", { class: "field" }, h("label", { for: "dialog-field" }, field.label), h("input", { ...field, label: null, id: "dialog-field", required: true }))
-          : null,
-        h(
-          "div",
-          { class: "actions" },
-          h("button", { type: "submit", value: "", formnovalidate: true }, "Cancel"),
-          h("button", { type: "submit", value: "yes", class: is_dangerous ? "danger filled" : "primary" }, action),
-        ),
-      ),
-    );
-    node.addEventListener("close", () => {
-      const values = field ? { [field.name]: node.querySelector("#dialog-field").value } : {};
-      node.remove();
-      resolve(node.returnValue === "yes" ? values : null);
-    });
-    document.body.append(node);
-    node.showModal();
-  });
 }

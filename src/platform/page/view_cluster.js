@@ -2,6 +2,7 @@
 import { ask } from "./api.js";
 import { amounts_of, share_text, total } from "./amounts.js";
 import { empty, error_box, job_link, loading, meter } from "./components.js";
+import { act, dialog } from "./dialog.js";
 import { h, render } from "./dom.js";
 import { percent, plural, whole } from "./format.js";
 import { repeat } from "./repeat.js";
@@ -11,7 +12,7 @@ const EVERY = 3000;
 const MANY_NODES = 48; // from here on boxes are small
 const OTHERS = ""; // teams that one does not see
 
-export function show_cluster(root) {
+export function show_cluster(root, context) {
   let nodes = null;
   let teams = [];
   let error = null;
@@ -178,7 +179,18 @@ export function show_cluster(root) {
         "div",
         { class: "section-head" },
         h("h2", null, node.name, trouble.word ? h("span", { class: "tag" }, trouble.word) : null),
-        h("button", { type: "button", class: "link", onclick: () => ((chosen = null), draw()) }, "Close"),
+        h(
+          "div",
+          { class: "actions" },
+          context.me().is_administrator
+            ? h(
+                "button",
+                { type: "button", onclick: () => drain(node.name, !node.is_draining) },
+                node.is_draining ? "Take jobs again" : "Drain",
+              )
+            : null,
+          h("button", { type: "button", onclick: () => ((chosen = null), draw()) }, "Close"),
+        ),
       ),
       node.not_ready ? h("p", { class: "reason" }, node.not_ready) : null,
       h(
@@ -217,6 +229,19 @@ export function show_cluster(root) {
           )
         : h("p", { class: "muted" }, shares.length > 0 ? "Jobs of teams that you do not see." : "No job has a learner here."),
     );
+  }
+
+  async function drain(name, is_to_drain) {
+    const sure =
+      !is_to_drain ||
+      (await dialog({
+        title: `Drain ${name}?`,
+        text: "Its jobs halt with a checkpoint and wait for places elsewhere. It takes no other ones until it is told to.",
+        action: "Drain",
+      }));
+    if (sure) {
+      await act(() => ask(`/v1/nodes/${encodeURIComponent(name)}`, { method: "PATCH", body: { drain: is_to_drain } }), poll.now);
+    }
   }
 
   function quotas(colours) {

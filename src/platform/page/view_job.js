@@ -1,6 +1,6 @@
 // One job: how far it is, its curves, its log, its history.
 import { Refused, ask, job_path } from "./api.js";
-import { at, error_box, loading, meter, progress_of, progress_text, state_chip } from "./components.js";
+import { at, borrowed_tag, error_box, loading, meter, progress_of, progress_text, state_chip } from "./components.js";
 import { h, render } from "./dom.js";
 import { duration, plural, resources, whole } from "./format.js";
 import { history_panel } from "./history_panel.js";
@@ -114,6 +114,7 @@ export function show_job(root, id, context) {
         "div",
         { class: "status-row" },
         state_chip(job.state),
+        job.is_borrowed ? borrowed_tag() : null,
         h("span", { class: "muted" }, status_words()),
       ),
       job.reason
@@ -180,7 +181,7 @@ export function show_job(root, id, context) {
       ["User", job.user],
       ["Priority", String(job.priority)],
       ["Learners", `${whole(job.learners_wanted)} with ${resources(job.each)} each`],
-      ["Attempt", job.attempt > 0 ? `${job.attempt}, ${job.restarts} of ${plural(job.restarts_most, "restart")} used` : "none yet"],
+      ["Attempt", job.attempt > 0 ? whole(job.attempt) : "none yet"],
       ["Submitted", at(job.submitted)],
       ["Started", job.started ? at(job.started) : "not yet"],
       ["Ended", job.ended ? at(job.ended) : "not yet"],

@@ -1,6 +1,17 @@
 // All jobs, newest first: what runs, what waits and why, what has ended.
 import { ask } from "./api.js";
-import { ago, empty, error_box, job_link, loading, meter, progress_of, progress_text, state_chip } from "./components.js";
+import {
+  ago,
+  borrowed_tag,
+  empty,
+  error_box,
+  job_link,
+  loading,
+  meter,
+  progress_of,
+  progress_text,
+  state_chip,
+} from "./components.js";
 import { h, render } from "./dom.js";
 import { duration, plural, resources, whole } from "./format.js";
 import { repeat } from "./repeat.js";
@@ -206,7 +217,7 @@ function row(job) {
       job_link(job.id),
       job.description ? h("span", { class: "description" }, job.description) : null,
     ),
-    h("td", { class: "state-cell" }, state_chip(job.state), wish(job), reason(job)),
+    h("td", { class: "state-cell" }, state_chip(job.state), job.is_borrowed ? borrowed_tag() : null, wish(job), reason(job)),
     h("td", { class: "progress-cell" }, progress(job)),
     h(
       "td",

@@ -1,6 +1,6 @@
 // Who waits, in the order of the queue, and for what.
 import { ask } from "./api.js";
-import { ago, empty, error_box, job_link, loading } from "./components.js";
+import { ago, borrowed_tag, empty, error_box, job_link, loading } from "./components.js";
 import { h, render } from "./dom.js";
 import { duration, full_time, plural, resources, whole } from "./format.js";
 import { repeat } from "./repeat.js";
@@ -73,7 +73,7 @@ function entry(job) {
         "p",
         { class: "queue-head" },
         job_link(job.id),
-        job.is_borrowed ? h("span", { class: "tag", title: "It ran beyond the quota of its team and gave its places back" }, "borrowed") : null,
+        job.is_borrowed ? borrowed_tag() : null,
         job.state === "RESUMED" ? h("span", { class: "tag" }, "resumed") : null,
       ),
       h("p", { class: "reason" }, job.reason || "The scheduler has not looked at it yet."),

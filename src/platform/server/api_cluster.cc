@@ -77,6 +77,37 @@ Result<Uses> uses_of(const Store& store) {
   return uses;
 }
 
+struct NodeUse {
+  struct Share {
+    Resources held{0, 0, {}};
+    std::vector<std::string> jobs;
+  };
+  Resources held{0, 0, {}};
+  std::vector<std::string> jobs;
+  std::map<std::string, Share> shares;  // of teams
+};
+
+std::string node_json(const Node& node, const NodeUse& use, bool is_draining) {
+  std::string shares;
+  for (const auto& [team, share] : use.shares) {
+    shares += (shares.empty() ? "" : ",") + JsonMembers()
+                                                .add("team", team)
+                                                .add_text("held", resources_json(share.held))
+                                                .add_text("jobs", json_list(share.jobs))
+                                                .object();
+  }
+  return JsonMembers()
+      .add("name", node.name)
+      .add("is_ready", node.is_ready)
+      .add("not_ready", node.not_ready)
+      .add("is_draining", is_draining)
+      .add_text("capacity", resources_json(node.capacity))
+      .add_text("held", resources_json(use.held))
+      .add_text("jobs", json_list(use.jobs))
+      .add_text("shares", "[" + shares + "]")
+      .object();
+}
+
 // What stands in a request as a quota: each kind may be missing, and is not bounded then.
 Resources read_quota(JsonReader& reader) {
   Resources quota{0, 0, {}};
@@ -124,33 +155,25 @@ control::HttpResponse Api::nodes(const Call& call) {
   if (!view.has_answered && !view.error.empty()) {
     return error(503, "S_ENGINE", view.error);
   }
-  struct Use {
-    Resources held{0, 0, {}};
-    std::vector<std::string> jobs;
-  };
-  std::map<std::string, Use> uses;
+  std::map<std::string, NodeUse> uses;
   for (const JobRecord& job : *placed) {
     for (const std::string& name : std::set<std::string>(job.placement.begin(), job.placement.end())) {
-      add(uses[name].held, job.each, std::count(job.placement.begin(), job.placement.end(), name));
+      const auto learners = std::count(job.placement.begin(), job.placement.end(), name);
+      NodeUse& use = uses[name];
+      add(use.held, job.each, learners);
       // Names of jobs that are not theirs are nobody's business.
       if (call.caller.sees(job.team)) {
-        uses[name].jobs.push_back(job.id);
+        use.jobs.push_back(job.id);
+        add(use.shares[job.team].held, job.each, learners);
+        use.shares[job.team].jobs.push_back(job.id);
       }
     }
   }
   return json_response(JsonMembers()
                            .add_text("nodes", json_list(view.nodes,
                                                         [&](const Node& node) {
-                                                          const Use& use = uses[node.name];
-                                                          return JsonMembers()
-                                                              .add("name", node.name)
-                                                              .add("is_ready", node.is_ready)
-                                                              .add("not_ready", node.not_ready)
-                                                              .add("is_draining", draining->contains(node.name))
-                                                              .add_text("capacity", resources_json(node.capacity))
-                                                              .add_text("held", resources_json(use.held))
-                                                              .add_text("jobs", json_list(use.jobs))
-                                                              .object();
+                                                          return node_json(node, uses[node.name],
+                                                                           draining->contains(node.name));
                                                         }))
                            .object());
 }

@@ -17,6 +17,11 @@ PEOPLE = {  # by user: team and role
     "cho": ("language", "administrator"),
     "eve": ("vision", "viewer"),
 }
+QUOTAS = {
+    "vision": {"millicpus": 24_000, "accelerators": {"v100": 8}},
+    "speech": {"millicpus": 16_000, "memory_bytes": 96 << 30, "accelerators": {"v100": 6}},
+    "language": {"millicpus": 32_000, "accelerators": {"v100": 2}},  # what it runs beyond that is borrowed
+}
 METRICS = [
     {
         "type": "regex",
@@ -80,6 +85,9 @@ class Cluster:
             self.admin("POST", "/v1/users", {"name": user})
             self.admin("PUT", f"/v1/teams/{team}/members/{user}", {"role": role})
             self.tokens[user] = self.admin("POST", "/v1/tokens", {"user": user})["token"]
+        for team, quota in QUOTAS.items():
+            self.admin("PUT", f"/v1/teams/{team}/quota", quota)
+        self.admin("PATCH", "/v1/nodes/gpu-5", {"drain": True})
         self.jobs: dict[str, str] = {}
 
     def admin(self, method: str, path: str, body: dict | None = None) -> dict:
@@ -112,7 +120,7 @@ class Cluster:
                    accelerators={"v100": 2}, description="Shakespeare, by characters")  # fmt: skip
         self.train("cho", "prepare", 50, 10, cpus=12, memory="8GiB")
         self.train("ann", "sweep-3", 300, 100, cpus=2)
-        for name in ("resnet50", "sweep-3"):
+        for name in ("resnet50", "wav2vec", "char-lm", "sweep-3"):
             self.server.wait_for(self.jobs[name], "PROCESSING")
         self.train("cho", "llm-7b", 1000, 0, learners=4, cpus=8, memory="56GiB", accelerators={"v100": 4},
                    priority=70, description="All of the cluster's accelerators, for a week")  # fmt: skip

@@ -81,6 +81,8 @@ def test_the_list_says_what_runs_and_what_waits_and_why(tab, cluster) -> None:
     running = page.locator("tr", has=page.get_by_role("link", name=cluster.jobs["resnet50"]))
     expect(running.locator(".chip")).to_have_text("Running")
     expect(running.locator(".progress-cell")).to_contain_text(re.compile(r"2,\d\d\d of 4,000 · .* left"))
+    borrows = page.locator("tr", has=page.get_by_role("link", name=cluster.jobs["char-lm"]))
+    expect(borrows.locator(".tag")).to_have_text("borrowed")
     expect(running.locator(".learners-cell")).to_have_text("2 × 4 cpus, 24 GiB, 4 v100")
     tiles = page.locator(".tile")
     expect(tiles.filter(has_text="Waiting").locator("dd")).to_have_text("3")
@@ -133,6 +135,7 @@ def test_history_has_every_change_with_its_reason(tab, cluster) -> None:
     shown = [text.split("\n")[0] for text in items.locator(".chip").all_inner_texts()]
     assert shown == [words.get(each["state"], each["state"].capitalize()) for each in reversed(changes)]
     expect(page.locator(".changes")).to_contain_text("restart 1 of 3")
+    expect(page.locator(".changes")).to_contain_text("| RuntimeError: the link to learner 1 went down")  # no colours
     expect(page.locator(".changes")).to_contain_text("Attempt 2")
     assert page.locator(".strip .piece").count() >= len(changes) - 2
 
@@ -150,7 +153,8 @@ def test_the_queue_is_in_its_order(tab, cluster) -> None:
 
 def test_the_cluster_shows_who_holds_what(tab, cluster) -> None:
     page = tab().open("#/cluster")
-    expect(page.locator(".overview")).to_contain_text("16 of 20 v100 in use · 8 nodes")
+    expect(page.locator(".overview")).to_contain_text("16 of 20 v100 in use · 8 nodes · 1 drained")
+    expect(page.get_by_role("button", name="gpu-5: 0 of 4 v100, drained")).to_be_visible()
     job = cluster.job("resnet50")
     node = job["learners"][0]["node"]
     box = page.get_by_role("button", name=re.compile(f"^{node}: 4 of 4 v100"))
@@ -161,6 +165,9 @@ def test_the_cluster_shows_who_holds_what(tab, cluster) -> None:
     assert box.locator(".part").evaluate("(node) => getComputedStyle(node).backgroundColor") == colour
     page.get_by_label("cpus", exact=True).check()
     expect(page.locator(".overview")).to_contain_text("88 cpus in use")
+    quota = page.locator(".quotas li", has_text="vision")
+    expect(quota.locator("dd").first).to_have_text("8 of 8")
+    expect(page.locator(".quotas li", has_text="language")).to_contain_text("Borrowed beyond it: 4 v100, 8 cpus")
     # Who is of another team sees that it is full, and not with whose jobs.
     page = tab("ben").open("#/cluster")
     page.get_by_role("button", name=re.compile(f"^{node}: 4 of 4 v100")).click()
