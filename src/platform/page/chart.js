@@ -21,6 +21,7 @@ export class Chart {
   #width = 0;
   #height;
   #places = null;
+  #drawn = null; // the curves as they were drawn last, which stay while one only reads them
   #read_at = null; // x, or null
   #is_pointed_at = false;
   #drag = null;
@@ -93,10 +94,13 @@ export class Chart {
     const x_step = x_ticks.length > 1 ? x_ticks[1] - x_ticks[0] : 0;
 
     const columns = Math.max(50, Math.floor(this.#width - left));
-    // The sparse ones, as of evaluations, stand before the dense ones.
-    const series_drawn = [...given.series]
-      .sort((a, b) => b.points.length - a.points.length)
-      .map((series) => this.#series(series, x, y, columns, given));
+    if (this.#drawn?.given !== given || this.#drawn.width !== this.#width) {
+      // The sparse ones, as of evaluations, stand before the dense ones.
+      const curves = [...given.series]
+        .sort((a, b) => b.points.length - a.points.length)
+        .map((series) => this.#series(series, x, y, columns, given));
+      this.#drawn = { given, width: this.#width, curves };
+    }
     render(
       this.#node,
       h(
@@ -138,7 +142,7 @@ export class Chart {
           ),
         ),
         h("path", { class: "axis", d: `M${left} ${bottom + 0.5}H${this.#width - RIGHT}` }),
-        h("g", { class: "curves" }, series_drawn),
+        h("g", { class: "curves" }, this.#drawn.curves),
         this.#selection(),
         this.#crosshair(),
       ),

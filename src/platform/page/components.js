@@ -1,5 +1,5 @@
 // Pieces that several views are made of.
-import { Away, Refused } from "./api.js";
+import { Away, Refused, connection } from "./api.js";
 import { h } from "./dom.js";
 import { full_time, moment, percent, relative } from "./format.js";
 import { group_of, state_meaning, state_word } from "./states.js";
@@ -47,9 +47,9 @@ export function progress_text(job) {
   return share === null ? "" : percent(share);
 }
 
-/** What went wrong, in the server's words. */
+/** What went wrong, in the server's words. That it is away is said above all views. */
 export function error_box(error) {
-  if (!error) {
+  if (!error || (error instanceof Away && connection.is_away)) {
     return null;
   }
   const what =

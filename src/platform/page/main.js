@@ -133,6 +133,23 @@ async function go() {
   scrollTo(0, 0);
 }
 
+// Menus close when one does something else.
+addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details[open]")) {
+    if (!menu.contains(event.target)) {
+      menu.open = false;
+    }
+  }
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    const menu = document.querySelector("details[open]");
+    if (menu) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  }
+});
 addEventListener("hashchange", go);
 session.addEventListener("change", () => {
   me = null;

@@ -71,7 +71,7 @@ export function show_jobs(root, query, context) {
         query: {
           state: asked.group ? GROUPS[asked.group].join(",") : "",
           team: asked.team,
-          text: asked.text,
+          text: asked.text.trim(),
           after: asked.after,
           limit: ON_A_PAGE,
         },
@@ -143,10 +143,14 @@ export function show_jobs(root, query, context) {
         type: "search",
         "aria-label": "Text in the name, description or user",
         placeholder: "Name, description or user",
-        value: filter.text,
         oninput: (event) => {
           clearTimeout(typing);
-          typing = setTimeout(() => set_filter({ text: event.target.value.trim() }), 250);
+          typing = setTimeout(() => set_filter({ text: event.target.value }), 250);
+        },
+        update: (node) => {
+          if (node !== document.activeElement && node.value !== filter.text) {
+            node.value = filter.text; // from the address, or nothing
+          }
         },
       }),
     );
@@ -169,7 +173,7 @@ export function show_jobs(root, query, context) {
     return h(
       "nav",
       { class: "pages", "aria-label": "Pages" },
-      h("button", { type: "button", disabled: !filter.after, onclick: () => history.back() }, "Newer"),
+      h("button", { type: "button", disabled: !filter.after, onclick: () => set_filter({}) }, "Newest"),
       h("button", { type: "button", disabled: !next, onclick: () => set_filter({ after: next }) }, "Older"),
     );
   }

@@ -47,7 +47,16 @@ def browser(directory: Path) -> Iterator[Browser]:
 class Tab:
     """A page in a context of its own, which notes what a browser complains about."""
 
-    def __init__(self, browser: Browser, url: str, token: str = "", scheme: str = "light", size: dict | None = None):
+    def __init__(
+        self,
+        browser: Browser,
+        url: str,
+        token: str = "",
+        scheme: str = "light",
+        size: dict | None = None,
+        expected: tuple[str, ...] = (),
+    ) -> None:
+        """`expected`: parts of the complaints that a test provokes."""
         is_telephone = size == TELEPHONE
         self.url = url
         self.context: BrowserContext = browser.new_context(
@@ -66,7 +75,7 @@ class Tab:
             self.context.add_init_script(f"sessionStorage.setItem('tesser-token', '{token}')")
         self.page: Page = self.context.new_page()
         self.complaints: list[str] = []
-        self.expected: list[str] = []  # parts of complaints that a test provokes
+        self.expected = expected
         self.asked: list[str] = []
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))

@@ -132,6 +132,9 @@ def test_the_log_shows_ranks_colours_bars_and_filters(tab, cluster) -> None:
     log = page.get_by_role("log")
     expect(log.locator(".line").first).to_be_attached()
     assert {"0", "1"} == set(log.locator(".who").all_inner_texts())
+    before = log.locator(".line").count()
+    page.get_by_role("button", name="Show earlier lines").click()
+    page.wait_for_function("(count) => document.querySelectorAll('.log .line').length > 2 * count", arg=before)
     # Of a progress bar there is its end.
     bars = log.locator(".line", has_text="evaluating")
     assert bars.count() > 0 and all("100%" in text for text in bars.all_inner_texts())
@@ -140,9 +143,6 @@ def test_the_log_shows_ranks_colours_bars_and_filters(tab, cluster) -> None:
     assert log.locator(".line:visible", has_text="loss").count() == 0
     expect(log.locator(".line:visible .ink-green").first).to_have_text("better than before")
     page.get_by_label("Show lines with").fill("")
-    before = log.locator(".line").count()
-    page.get_by_role("button", name="Show earlier lines").click()
-    page.wait_for_function("(count) => document.querySelectorAll('.log .line').length > count", arg=before)
     page.get_by_label("Learner of the log").select_option("1")
     page.wait_for_function(
         "() => [...document.querySelectorAll('.log .who')].every((node) => node.textContent === '1')"
@@ -154,7 +154,7 @@ def test_the_log_shows_ranks_colours_bars_and_filters(tab, cluster) -> None:
 
 
 def test_new_jobs_and_new_states_appear_by_themselves(tab, cluster) -> None:
-    page = tab("ben").open("#/jobs")
+    page = tab("ben", expected=("404",)).open("#/jobs")
     expect(page.locator("tbody tr").first).to_be_visible()
     job = cluster.submit("ben", "soon", "echo made > $RESULT_DIR/out; echo done", priority=90)
     row = page.locator("tr", has=page.get_by_role("link", name=job))
@@ -179,7 +179,7 @@ def test_new_jobs_and_new_states_appear_by_themselves(tab, cluster) -> None:
 
 def test_halt_and_resume_with_other_learners(tab, cluster) -> None:
     cluster.submit("ann", "pair", "sleep 600", learners=2, priority=90)
-    page = open_job(tab, cluster, "pair", "ann")
+    page = open_job(tab, cluster, "pair", "ann", expected=("404",))
     chip = page.locator(".status-row .chip")
     expect(chip).to_have_text("Running")
     page.get_by_role("button", name="Halt").click()

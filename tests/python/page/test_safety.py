@@ -10,8 +10,7 @@ from tests.python.page.cluster import HARM
 
 
 def test_log_in_and_out(tab, cluster) -> None:
-    nobody = tab("")
-    nobody.expected = ["401"]
+    nobody = tab("", expected=("401",))
     page = nobody.open("#/queue")
     expect(page.get_by_label("Your token")).to_be_focused()
     page.keyboard.type("wrong")
@@ -38,9 +37,7 @@ def test_log_in_and_out(tab, cluster) -> None:
 def test_a_revoked_token_ends_the_session_in_words(tab, cluster) -> None:
     made = cluster.admin("POST", "/v1/tokens", {"user": "ann"})
     cluster.tokens["short"] = made["token"]
-    short = tab("short")
-    short.expected = ["401"]
-    page = short.open("#/jobs")
+    page = tab("short", expected=("401",)).open("#/jobs")
     expect(page.locator("tbody tr").first).to_be_visible()
     cluster.admin("DELETE", f"/v1/tokens/{made['id']}")
     expect(page.get_by_role("alert")).to_contain_text("does not know this token any more")
@@ -103,9 +100,7 @@ def test_answers_that_have_not_changed_are_not_sent_again(cluster) -> None:
 
 
 def test_a_server_that_goes_away_is_said_and_the_page_comes_back(tab, cluster) -> None:
-    gone = tab()
-    gone.expected = ["ERR_", "Failed to load"]
-    page = gone.open("#/jobs")
+    page = tab(expected=("ERR_", "Failed to load")).open("#/jobs")
     expect(page.locator("tbody tr").first).to_be_visible()
     cluster.server.end(signal.SIGKILL)
     expect(page.locator(".away")).to_contain_text("The server does not answer since")
@@ -119,8 +114,7 @@ def test_a_server_that_goes_away_is_said_and_the_page_comes_back(tab, cluster) -
 
 
 def test_errors_are_shown_in_the_words_of_the_server(tab, cluster) -> None:
-    asks = tab("ann")
-    asks.expected = ["422", "409", "404"]
+    asks = tab("ann", expected=("422", "404"))
     page = asks.open(f"#/jobs/{cluster.jobs['sweep-3']}")
     page.get_by_role("button", name="Resume").click()
     page.get_by_label("Learners").fill("9999")
