@@ -58,7 +58,7 @@ for step in range(first + 1, steps + 1):
         sys.stdout.flush()
         if step == quick and rank == 0:
             print("\x1b[33mwarning\x1b[0m: the norm of gradients, 12.4, is above 10")
-        time.sleep(0.4)
+        time.sleep(1)
 """
 # What somebody who means harm could write: none of it may be more than text.
 HARM = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
