@@ -114,9 +114,9 @@ class Cluster:
         self.submit("ann", "harmful", "python3 harm.py", {"harm.py": HARMFUL}, description=HARM, restarts=0)
         self.train("ann", "resnet50", 4000, 2600, dies=1500, learners=2, cpus=4, memory="24GiB",
                    accelerators={"v100": 4}, description="ImageNet, warm-up of 200 steps")  # fmt: skip
-        self.train("ben", "wav2vec", 900, 200, 5.1, cpus=8, memory="48GiB", accelerators={"v100": 4},
+        self.train("ben", "wav2vec", 900, 200, 5.1, cpus=4, memory="48GiB", accelerators={"v100": 4},
                    description="Base model, LibriSpeech 960 h")  # fmt: skip
-        self.train("cho", "char-lm", 12000, 9400, 3.3, learners=2, cpus=4, memory="12GiB",
+        self.train("cho", "char-lm", 12000, 9400, 3.3, learners=2, cpus=2, memory="12GiB",
                    accelerators={"v100": 2}, description="Shakespeare, by characters")  # fmt: skip
         self.train("cho", "prepare", 50, 10, cpus=12, memory="8GiB")
         self.train("ann", "sweep-3", 300, 100, cpus=2)

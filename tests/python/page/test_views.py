@@ -165,7 +165,7 @@ def test_the_cluster_shows_who_holds_what(tab, cluster) -> None:
     expect(page.locator(".overview")).to_contain_text("88 cpus in use")
     quota = page.locator(".quotas li", has_text="vision")
     expect(quota.locator("dd").first).to_have_text("8 of 8")
-    expect(page.locator(".quotas li", has_text="language")).to_contain_text("Borrowed beyond it: 4 v100, 8 cpus")
+    expect(page.locator(".quotas li", has_text="language")).to_contain_text("Borrowed beyond it: 4 v100, 4 cpus")
     # Who is of another team sees that it is full, and not with whose jobs.
     page = tab("ben").open("#/cluster")
     page.get_by_role("button", name=re.compile(f"^{node}: 4 of 4 v100")).click()
