@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, TimeoutError, expect, sync_playwright
 
 DESK = {"width": 1360, "height": 900}
 TELEPHONE = {"width": 390, "height": 844}
@@ -93,6 +93,8 @@ class Tab:
         for _ in range(5):
             before = len(self.complaints)
             self.page.goto(f"{self.url}/{place}")
+            with contextlib.suppress(TimeoutError):
+                self.page.wait_for_selector("#main", state="attached")
             # Chromium breaks off what it loads when the machine's network changes, as other programs may have it.
             if not any("ERR_NETWORK_CHANGED" in each for each in self.complaints[before:]):
                 break
