@@ -42,7 +42,13 @@ class Trial {
     ++learners_[node];
   }
   bool is_complete() const { return static_cast<std::int64_t>(nodes_.size()) == gang_.learners; }
-  const std::vector<int>& nodes() const { return nodes_; }
+  std::size_t size() const { return nodes_.size(); }
+  // The node of each rank. Those of one node follow one another, since neighbours exchange most.
+  std::vector<int> ranked() const {
+    std::vector<int> sorted = nodes_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  }
   const std::map<int, std::int64_t>& learners() const { return learners_; }
 
   // Smaller is better: few nodes that are left full when packing, many that are left empty when spreading.
@@ -107,7 +113,7 @@ int draw(const Cluster& cluster, const Gang& gang, const Trial& trial, Placement
 // best; none when no node has room.
 std::optional<std::pair<int, std::int64_t>> best_fit(const Cluster& cluster, const Gang& gang, const Trial& trial,
                                                      PlacementPolicy policy) {
-  const std::int64_t missing = gang.learners - static_cast<std::int64_t>(trial.nodes().size());
+  const std::int64_t missing = gang.learners - static_cast<std::int64_t>(trial.size());
   std::optional<std::pair<int, std::int64_t>> best;
   std::tuple<std::int64_t, double> least;
   for (const auto& [key, members] : cluster.classes()) {
@@ -175,7 +181,7 @@ std::optional<std::vector<int>> place_gang(Cluster& cluster, const Gang& gang, c
       trial.add(node);
     }
     if (trial.is_complete() && (!best || trial.badness(settings.policy) < least)) {
-      best = trial.nodes();
+      best = trial.ranked();
       least = trial.badness(settings.policy);
     }
   }
@@ -192,7 +198,7 @@ std::optional<std::vector<int>> place_gang(Cluster& cluster, const Gang& gang, c
       trial.add(best_node->first);
     }
   }
-  return trial.nodes();
+  return trial.ranked();
 }
 
 }  // namespace tesser::platform

@@ -47,7 +47,8 @@ class RandomNumbers {
 // Whether all learners have places now.
 bool gang_fits(const Cluster& cluster, const Gang& gang);
 
-// A node for each learner; nothing when they do not all fit. The cluster is as before when this returns.
+// A node for each learner, in the order of the nodes, so that learners on one node are neighbours; nothing when they do
+// not all fit. The cluster is as before when this returns.
 std::optional<std::vector<int>> place_gang(Cluster& cluster, const Gang& gang, const PlacementSettings& settings,
                                            RandomNumbers& random);
 

@@ -1,5 +1,6 @@
 #include "platform/scheduler/gang_placement.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -54,6 +55,17 @@ TEST(GangPlacement, FillsTheFullestNodeThatIsLargeEnough) {
   fixture.cluster.take(1, fixture.gpus(3));
   const auto nodes = place_gang(fixture.cluster, {1, fixture.gpus(2)}, {PlacementPolicy::kPack, 0, 1}, fixture.random);
   EXPECT_EQ(nodes, std::vector<int>{2});
+}
+
+TEST(GangPlacement, RanksOfANodeAreNeighbours) {
+  for (const auto policy : {PlacementPolicy::kPack, PlacementPolicy::kSpread}) {
+    for (const int samples : {0, 8}) {
+      Fixture fixture(alike(5, 4));
+      const auto nodes = place_gang(fixture.cluster, {13, fixture.gpus(1)}, {policy, samples, 1}, fixture.random);
+      ASSERT_TRUE(nodes.has_value());
+      EXPECT_TRUE(std::is_sorted(nodes->begin(), nodes->end()));
+    }
+  }
 }
 
 TEST(GangPlacement, SpreadsOverAllNodes) {
