@@ -68,6 +68,7 @@ def test(filter_text: str, fuzz_seconds: int | None, sanitize: bool) -> int:
     environment.setup()
     install_slurm()
     install_for("the page", "debian-packages-browser.txt")
+    install_for("completion in zsh and fish", "debian-packages-shells.txt")
     whole = not filter_text
     suites: list[tuple[str, Callable[[], Totals]]] = []
     if whole:
