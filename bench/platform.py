@@ -62,7 +62,7 @@ count()
 print("seconds", time.perf_counter() - begin, flush=True)
 print("environment", json.dumps(dict(os.environ)), flush=True)
 """
-STEPS, COUNTS_A_STEP = 40, 800_000
+STEPS, COUNTS_A_STEP = 80, 800_000
 SETTLED, WATCHED_SECONDS = 0.7, 2.0  # after the start of a job that is watched, and for how long it is
 
 
