@@ -51,8 +51,11 @@ class ClientTest : public testing::Test {
     auto server = control::HttpServer::open("127.0.0.1:0", options);
     ASSERT_TRUE(server.has_value()) << server.error().message;
     server_ = std::move(*server);
-    auto client = Client::open({"http://127.0.0.1:" + std::to_string(server_->port()) + "/", "secret-token",
-                                std::chrono::seconds(30), std::chrono::seconds(1)});
+    ClientOptions settings;
+    settings.url = "http://127.0.0.1:" + std::to_string(server_->port()) + "/";
+    settings.token = "secret-token";
+    settings.submit_time = std::chrono::seconds(1);
+    auto client = Client::open(std::move(settings));
     ASSERT_TRUE(client.has_value()) << client.error().message;
     client_ = std::move(*client);
   }
@@ -176,7 +179,9 @@ TEST_F(ClientTest, ADownloadComesPieceByPiece) {
 
 TEST(ClientUrl, WhatIsNoServerIsRefused) {
   for (const char* url : {"", "localhost:7800", "ftp://host", "http://", "http://host/path"}) {
-    EXPECT_FALSE(Client::open({url, ""}).has_value()) << url;
+    ClientOptions options;
+    options.url = url;
+    EXPECT_FALSE(Client::open(std::move(options)).has_value()) << url;
   }
 }
 
