@@ -191,6 +191,7 @@ TEST_F(MetricsTest, FilesOfLinesAndOfEvents) {
 }
 
 TEST_F(MetricsTest, Progress) {
+  std::filesystem::create_directories(volume_.all_metrics());
   EXPECT_EQ(read_progress(volume_).error().code, ErrorCode::kNotFound);
   ProgressWriter progress(volume_, 2);
   ASSERT_TRUE(progress.write(true));
