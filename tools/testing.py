@@ -34,8 +34,9 @@ FUZZ_SECONDS = 6
 FUZZ_AT_ONCE = 2
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
-# Folders of tests/python that together take about as long as the others.
-FIRST_HALF = {"distributed", "hub", "models", "transport"}
+# Folders of tests/python that run one after the other, beside the other groups and all folders in none; each takes
+# about as long. Tests of the platform mostly wait.
+SIDE_BY_SIDE = ({"distributed", "hub", "models", "transport"}, {"page", "platform"})
 # Folders of src/ that have a library, and a test program, for each folder in them.
 HAS_PARTS = {"platform"}
 # Test programs that mostly wait for others' clocks, and so run beside the other ones.
@@ -270,23 +271,28 @@ def run_google_test(
 
 
 def python_tests(filter_text: str) -> Totals:
-    """Two pytest processes at a time, since most tests keep one processor busy or wait."""
+    """Several pytest processes at a time, since most tests keep one processor busy or wait."""
     build.build("release")
     tests = ROOT / "tests" / "python"
     folders = sorted(path for path in tests.iterdir() if path.is_dir() and any(path.glob("test_*.py")))
     chosen = ["-k", filter_text] if filter_text else []
 
-    def run_half(name: str, is_first: bool, log: Path | None) -> Totals:
-        part = [folder for folder in folders if (folder.name in FIRST_HALF) == is_first]
-        return run_pytest(name, [*part, *chosen], {"OMP_NUM_THREADS": "1"}, PYTEST_SECONDS, log)
+    groups = [[folder for folder in folders if folder.name in names] for names in SIDE_BY_SIDE]
+    groups.append([folder for folder in folders if not any(folder in group for group in groups)])
+    reports = build.directory("release") / "reports"
+    reports.mkdir(exist_ok=True)
 
-    log = build.directory("release") / "reports" / "pytest.log"
-    log.parent.mkdir(exist_ok=True)
+    def run_group(number: int) -> Totals:
+        log = reports / f"pytest-{number}.log" if number else None
+        return run_pytest(f"pytest-{number}", [*groups[number], *chosen], {"OMP_NUM_THREADS": "1"}, PYTEST_SECONDS, log)
+
     with ThreadPoolExecutor() as pool:
-        second = pool.submit(run_half, "pytest-second", False, log)
-        result = run_half("pytest-first", True, None)
-        result.add(second.result())
-    print(log.read_text(encoding="utf-8", errors="replace"), flush=True)
+        others = [pool.submit(run_group, number) for number in range(1, len(groups))]
+        result = run_group(0)
+        for other in others:
+            result.add(other.result())
+    for number in range(1, len(groups)):
+        print((reports / f"pytest-{number}.log").read_text(encoding="utf-8", errors="replace"), flush=True)
     return result
 
 
