@@ -98,7 +98,9 @@ Result<void> KubernetesEngine::check_places(const Deployment& deployment, const 
   for (const std::string& node : deployment.nodes) {
     learners[node] += node.empty() ? 0 : 1;
   }
-  for (const auto& [name, count] : learners) {
+  for (const auto& entry : learners) {
+    const std::string& name = entry.first;  // clang gives no structured binding to a lambda
+    const auto count = entry.second;
     if (name.empty()) {
       continue;
     }
