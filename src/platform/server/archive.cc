@@ -277,7 +277,8 @@ bool write_tar(const fs::path& directory, const std::function<bool(std::string_v
       ::archive_entry_set_symlink(entry.get(), target_of(file).c_str());
     }
     ::archive_entry_set_size(entry.get(), S_ISREG(status.st_mode) ? status.st_size : 0);
-    if (::archive_write_header(writer.get(), entry.get()) != ARCHIVE_OK) {
+    // A name that is no UTF-8 is only worth a warning: it is written as it is.
+    if (::archive_write_header(writer.get(), entry.get()) < ARCHIVE_WARN) {
       return false;
     }
     if (!S_ISREG(status.st_mode)) {

@@ -89,5 +89,23 @@ TEST_F(ArchiveTest, ATarHasWhatTheDirectoryHas) {
   EXPECT_FALSE(write_tar(directory_ / "none", [](std::string_view) { return true; }));
 }
 
+// Commands name files as they like.
+TEST_F(ArchiveTest, NamesThatAreNoUtf8ArePackedAsTheyAre) {
+  const fs::path from = directory_ / "from";
+  fs::create_directory(from);
+  std::ofstream(from / "caf\xe9") << "x";
+  std::ofstream(from / "other") << "y";
+  std::string tar;
+  ASSERT_TRUE(write_tar(from, [&](std::string_view piece) {
+    tar.append(piece);
+    return true;
+  }));
+  std::ofstream(directory_ / "made.tar", std::ios::binary) << tar;
+  const fs::path out = directory_ / "out";
+  ASSERT_EQ(std::system(("tar -C " + out.string() + " -xf " + (directory_ / "made.tar").string()).c_str()), 0);
+  EXPECT_EQ(content(out / "caf\xe9"), "x");
+  EXPECT_EQ(content(out / "other"), "y");
+}
+
 }  // namespace
 }  // namespace tesser::platform
