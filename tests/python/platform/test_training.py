@@ -41,7 +41,7 @@ SECONDS = 300
 
 # A convex loss with decay of the weights: whatever the order of its sums, it goes to one end, so that thousands of
 # steps, long enough to be halted in between, say as much as a few. A step takes about a millisecond.
-REGRESSION_STEPS = 2000
+REGRESSION_STEPS = 10_000
 REGRESSION = """
 import torch
 from torch import nn
