@@ -189,23 +189,17 @@ void add_server(CLI::App& app, Action& action) {
   certificate->needs(key);
   key->needs(certificate);
   platform::TenantLimits& limits = options->server.limits;
-  command->add_option("--requests-per-second", limits.requests_per_second, "Of a user, on average (0: any number)")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  command
-      ->add_option("--strangers-per-second", limits.strangers_per_second,
-                   "Requests of an address without a token that is known, on average (0: any number)")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  command->add_option("--requests-at-once", limits.requests_at_once, "Of a user, those that wait too (0: any number)")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  command->add_option("--waiting-jobs", limits.waiting_jobs_of_user, "Of a user (0: any number)")
-      ->check(CLI::Range(0, 10'000'000))
-      ->capture_default_str();
-  command->add_option("--waiting-jobs-of-team", limits.waiting_jobs_of_team, "Of all of a team (0: any number)")
-      ->check(CLI::Range(0, 10'000'000))
-      ->capture_default_str();
+  const auto limit = [&](const char* name, auto& value, const char* about, int most) {
+    command->add_option(name, value, fmt::format("{} (0: any number)", about))
+        ->check(CLI::Range(0, most))
+        ->capture_default_str();
+  };
+  limit("--requests-per-second", limits.requests_per_second, "Of a user, on average", 1'000'000);
+  limit("--strangers-per-second", limits.strangers_per_second,
+        "Requests of an address without a token that is known, on average", 1'000'000);
+  limit("--requests-at-once", limits.requests_at_once, "Of a user, those that wait too", 1'000'000);
+  limit("--waiting-jobs", limits.waiting_jobs_of_user, "Of a user", 10'000'000);
+  limit("--waiting-jobs-of-team", limits.waiting_jobs_of_team, "Of all of a team", 10'000'000);
   command->add_option("--engine", engine.kind, "Where learners run: local, slurm or kubernetes")
       ->check(CLI::IsMember({"local", "slurm", "kubernetes"}))
       ->capture_default_str();

@@ -2,7 +2,7 @@
 import { Away, Refused, connection } from "./api.js";
 import { h } from "./dom.js";
 import { full_time, moment, percent, relative } from "./format.js";
-import { group_of, state_meaning, state_word } from "./states.js";
+import { group_of, is_running, state_meaning, state_word } from "./states.js";
 
 export function state_chip(state) {
   return h("span", { class: `chip ${group_of(state)}`, title: `${state}: ${state_meaning(state)}` }, state_word(state));
@@ -45,6 +45,12 @@ export function progress_of(job) {
 export function progress_text(job) {
   const share = progress_of(job);
   return share === null ? "" : percent(share);
+}
+
+/** A bar of how far a job is; null where nobody knows. */
+export function progress_meter(job) {
+  const share = progress_of(job);
+  return share === null ? null : meter(share, `${progress_text(job)} of its steps`, is_running(job.state) ? "" : "quiet");
 }
 
 /** What went wrong, in the server's words. That it is away is said above all views. */

@@ -198,17 +198,7 @@ export function show_cluster(root, context) {
         { class: "amounts" },
         amounts_of(node.capacity).map((amount) => {
           const used = amount.of(node.held);
-          return h(
-            "div",
-            { key: amount.key },
-            h("dt", null, amount.title),
-            h(
-              "dd",
-              null,
-              meter(used / amount.count, share_text(amount, used)),
-              h("span", null, `${amount.text(used)} of ${amount.text(amount.count)}`),
-            ),
-          );
+          return amount_row(amount, used, meter(used / amount.count, share_text(amount, used)));
         }),
       ),
       shares.some((share) => share.jobs.length > 0)
@@ -277,6 +267,15 @@ export function show_cluster(root, context) {
   return () => poll.stop();
 }
 
+function amount_row(amount, used, bar) {
+  return h(
+    "div",
+    { key: amount.key },
+    h("dt", null, amount.title),
+    h("dd", null, bar, h("span", null, `${amount.text(used)} of ${amount.text(amount.count)}`)),
+  );
+}
+
 function quota_of(team) {
   const bounds = amounts_of(team.quota ?? { millicpus: 0, memory_bytes: 0, accelerators: {} });
   const borrowed = amounts_of(team.borrowed ?? { millicpus: 0, memory_bytes: 0, accelerators: {} });
@@ -286,17 +285,8 @@ function quota_of(team) {
     bounds.map((amount) => {
       const used = amount.of(team.held);
       const share = used / amount.count;
-      return h(
-        "div",
-        { key: amount.key },
-        h("dt", null, amount.title),
-        h(
-          "dd",
-          null,
-          meter(share, `${share_text(amount, used)}: ${percent(share)} of the quota`, share > 1 ? "over" : ""),
-          h("span", null, `${amount.text(used)} of ${amount.text(amount.count)}`),
-        ),
-      );
+      const text = `${share_text(amount, used)}: ${percent(share)} of the quota`;
+      return amount_row(amount, used, meter(share, text, share > 1 ? "over" : ""));
     }),
     bounds.length === 0
       ? h("p", { class: "muted", key: "none" }, `No quota is set; it holds ${held_words(team.held)}.`)

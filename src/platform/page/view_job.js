@@ -1,6 +1,6 @@
 // One job: how far it is, its curves, its log, its history.
 import { Refused, ask, job_path } from "./api.js";
-import { at, borrowed_tag, error_box, loading, meter, progress_of, progress_text, state_chip } from "./components.js";
+import { at, borrowed_tag, error_box, loading, progress_meter, progress_of, progress_text, state_chip } from "./components.js";
 import { h, render } from "./dom.js";
 import { duration, plural, resources, whole } from "./format.js";
 import { history_panel } from "./history_panel.js";
@@ -129,7 +129,7 @@ export function show_job(root, id, context) {
         ? h(
             "div",
             { class: "job-progress" },
-            share !== null ? meter(share, `${progress_text(job)} of its steps`, is_running(job.state) ? "" : "quiet") : null,
+            progress_meter(job),
             h(
               "p",
               null,

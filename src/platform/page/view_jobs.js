@@ -1,17 +1,6 @@
 // All jobs, newest first: what runs, what waits and why, what has ended.
 import { ask } from "./api.js";
-import {
-  ago,
-  borrowed_tag,
-  empty,
-  error_box,
-  job_link,
-  loading,
-  meter,
-  progress_of,
-  progress_text,
-  state_chip,
-} from "./components.js";
+import { ago, borrowed_tag, empty, error_box, job_link, loading, progress_meter, state_chip } from "./components.js";
 import { h, render } from "./dom.js";
 import { duration, plural, resources, whole } from "./format.js";
 import { repeat } from "./repeat.js";
@@ -47,14 +36,23 @@ export function show_jobs(root, query, context) {
     };
   }
 
+  function take(wanted) {
+    if (wanted.after !== filter.after || wanted.group !== filter.group || wanted.team !== filter.team) {
+      jobs = null;
+    }
+    filter = wanted;
+    draw();
+  }
+
   function set_filter(change) {
-    const wanted = { ...filter, after: "", ...change };
+    // At once: another change may come before the browser says that the address is another.
+    take({ ...filter, after: "", ...change });
     const parameters = new URLSearchParams();
     for (const [name, value] of [
-      ["state", wanted.group],
-      ["team", wanted.team],
-      ["text", wanted.text],
-      ["after", wanted.after],
+      ["state", filter.group],
+      ["team", filter.team],
+      ["text", filter.text],
+      ["after", filter.after],
     ]) {
       if (value) {
         parameters.set(name, value);
@@ -185,12 +183,7 @@ export function show_jobs(root, query, context) {
     clearTimeout(typing);
   }
   stop.moved = (parameters) => {
-    const before = filter;
-    filter = filter_of(parameters);
-    if (before.after !== filter.after || before.group !== filter.group || before.team !== filter.team) {
-      jobs = null;
-    }
-    draw();
+    take(filter_of(parameters));
     poll.now();
   };
   draw();
@@ -251,10 +244,9 @@ function progress(job) {
     return null;
   }
   const { step, steps, seconds_left } = job.progress;
-  const share = progress_of(job);
   const left = seconds_left !== null && is_running(job.state) ? `${duration(1000 * seconds_left)} left` : "";
   return [
-    share !== null ? meter(share, `${progress_text(job)} of its steps`, is_running(job.state) ? "" : "quiet") : null,
+    progress_meter(job),
     h(
       "span",
       { class: "muted" },

@@ -110,6 +110,15 @@ std::optional<WaitingPlaceInQueue> Dispatcher::waiting(const std::string& job) c
   return found == waiting_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::optional<std::string> Dispatcher::Watched::take_ended() {
+  if (!process || !process->has_ended()) {
+    return std::nullopt;
+  }
+  std::string how = process->outcome();
+  process.reset();
+  return how;
+}
+
 void Dispatcher::run() {
   if (!has_host_) {
     for (auto& [job, process] : GuardianProcess::find(options_.data / "jobs")) {
@@ -241,10 +250,7 @@ void Dispatcher::see_to_job(const JobRecord& job) {
   if (holds_places(job.state)) {
     has_host_ ? see_to_hosted_guardian(job, watched) : see_to_guardian(job, watched);
   } else if (job.wanted == Wanted::kDelete) {
-    if (watched.process && watched.process->has_ended()) {
-      [[maybe_unused]] const std::string how = watched.process->outcome();
-      watched.process.reset();
-    }
+    [[maybe_unused]] const auto how = watched.take_ended();
     if (!watched.process) {
       remove(job, watched);
     }
@@ -255,10 +261,8 @@ void Dispatcher::see_to_job(const JobRecord& job) {
 
 void Dispatcher::see_to_guardian(const JobRecord& job, Watched& watched) {
   const auto now = Clock::now();
-  if (watched.process && watched.process->has_ended()) {
-    const std::string how = watched.process->outcome();
-    watched.process.reset();
-    note_failure(job, watched, watched.is_killed ? "did not answer and was killed" : how);
+  if (const auto how = watched.take_ended()) {
+    note_failure(job, watched, watched.is_killed ? "did not answer and was killed" : *how);
   }
   if (watched.process) {
     if (!watched.is_killed && now - std::max(watched.started, heard(job.id)) > options_.lease_time + kLateness) {
@@ -435,10 +439,7 @@ bool Dispatcher::may_forget(const std::string& id, Watched& watched, const JobRe
   if (watched.engine_is_at_work || (live != nullptr && holds_places(live->state))) {
     return false;
   }
-  if (watched.process && watched.process->has_ended()) {
-    [[maybe_unused]] const std::string how = watched.process->outcome();
-    watched.process.reset();
-  }
+  [[maybe_unused]] const auto how = watched.take_ended();
   if (watched.process) {
     if (!watched.is_killed && Clock::now() - std::max(watched.started, heard(id)) > kTimeToEnd) {
       options_.log(fmt::format("job {}: its guardian, process {}, does not end", id, watched.process->pid()));

@@ -74,6 +74,9 @@ class Dispatcher {
     bool is_at_host = false;         // the engine's system has been asked for its guardian
     bool engine_is_at_work = false;  // on a task for this job
     bool is_killed = false;
+
+    // How its guardian's process has ended, once; none while it lives, or when there is none.
+    std::optional<std::string> take_ended();
   };
 
   void run();

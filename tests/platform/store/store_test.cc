@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "../../base/temporary_directory.h"
 #include "platform/store/schema.h"
+#include "reopened_store.h"
 
 namespace tesser::platform {
 namespace {
@@ -20,17 +20,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class StoreTest : public ::testing::Test {
+class StoreTest : public ReopenedStoreTest {
  protected:
-  StoreTest() { reopen(); }
-  std::filesystem::path file() const { return directory_ / "store.sqlite"; }
-  void reopen() {
-    store_.reset();
-    auto opened = Store::open(file());
-    ASSERT_TRUE(opened) << opened.error().message;
-    store_ = std::move(*opened);
-  }
-
   JobRecord submit(const std::string& id, const std::string& key = "", const std::string& digest = "d") {
     NewJob job;
     job.id = id;
@@ -84,8 +75,6 @@ class StoreTest : public ::testing::Test {
     return names;
   }
 
-  TemporaryDirectory directory_;
-  std::unique_ptr<Store> store_;
   std::int64_t time_ = 1000;
   std::int64_t sequence_ = 0;
 };

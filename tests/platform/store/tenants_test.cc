@@ -8,9 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "../../base/temporary_directory.h"
 #include "platform/store/schema.h"
-#include "platform/store/store.h"
+#include "reopened_store.h"
 
 namespace tesser::platform {
 namespace {
@@ -20,16 +19,8 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-class TenantsTest : public ::testing::Test {
+class TenantsTest : public ReopenedStoreTest {
  protected:
-  TenantsTest() { reopen(); }
-  std::filesystem::path file() const { return directory_ / "store.sqlite"; }
-  void reopen() {
-    store_.reset();
-    auto opened = Store::open(file());
-    ASSERT_TRUE(opened) << opened.error().message;
-    store_ = std::move(*opened);
-  }
   Tenants& tenants() { return store_->tenants(); }
   void add(const std::string& team, const std::string& user, TeamRole role) {
     ASSERT_TRUE(tenants().add_team(team, 1, true));
@@ -54,9 +45,6 @@ class TenantsTest : public ::testing::Test {
     job.team = team;
     ASSERT_TRUE(store_->submit(job, "token of " + id));
   }
-
-  TemporaryDirectory directory_;
-  std::unique_ptr<Store> store_;
 };
 
 TEST_F(TenantsTest, RolesAllowWhatTheyShouldAndNoMore) {

@@ -131,10 +131,19 @@ class Cluster:
         for name, state in (("harmful", "FAILED"), ("tokens", "COMPLETED"), ("sweep-3", "HALTED")):
             self.server.wait_for(self.jobs[name], state)
         self.wait_for_step("resnet50", 2600)
+        for learner in range(2):  # whose log is looked at
+            self.wait_for_lines("char-lm", learner, 9400)
 
     def wait_for_step(self, name: str, step: int) -> None:
         until = time.monotonic() + 30
         while ((self.job(name)["progress"] or {}).get("step") or 0) < step:
+            assert time.monotonic() < until, self.job(name)
+            time.sleep(0.05)
+
+    def wait_for_lines(self, name: str, learner: int, count: int) -> None:
+        until = time.monotonic() + 60
+        address = f"/v1/jobs/{self.jobs[name]}/logs?learner={learner}&tail=1"
+        while sum(line["sequence"] for line in self.server.get(address)["lines"][-1:]) < count:
             assert time.monotonic() < until, self.job(name)
             time.sleep(0.05)
 
