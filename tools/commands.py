@@ -13,7 +13,7 @@ HELP = """\
   setup                 install Debian packages and the Python environment .venv; does nothing when that is done
   build [PRESET]        configure and compile; presets: release (default), debug, asan-ubsan, tsan, fuzz
   test [FILTER]         lint, C++ and Python tests, fuzzing, sanitizers; with FILTER the tests whose name contains it
-      --fuzz-seconds N      seconds each fuzz target runs (12); 0 leaves fuzzing out
+      --fuzz-seconds N      seconds each fuzz target runs (6); 0 leaves fuzzing out
       --sanitize            also run the C++ tests under ThreadSanitizer
       --faults              only random schedules of killed, stopped and paused processes: 100 of the transport on each
                             path, 50 of training runs, 50 with a hub, 200 of a job on the platform, 20 on Slurm
