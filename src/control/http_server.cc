@@ -63,9 +63,14 @@ class Stream final : public httplib::Stream {
 
 class TaskQueue final : public httplib::TaskQueue {
  public:
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));  // void, or of newer versions bool
+
   explicit TaskQueue(RequestThreads& threads) : threads_(threads) {}
 
-  void enqueue(std::function<void()> task) override { threads_.add(std::move(task)); }
+  Taken enqueue(std::function<void()> task) override {
+    threads_.add(std::move(task));
+    return Taken(true);
+  }
   void shutdown() override { threads_.stop(); }
 
  private:
@@ -466,10 +471,23 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
       connection.begin_body(body_bytes(request).value_or(0));
     };
     bool is_closed = false;
-    const bool goes_on = process_request(stream, false, is_closed, take_headers);
+    const bool goes_on = process(&CppHttpServer::process_request, stream, is_closed, take_headers);
     exchange = nullptr;
     return goes_on && has_headers && !is_last && !is_closed && connection.left() == 0 &&
            connection.trouble() == Connection::Trouble::kNone;
+  }
+
+  // cpp-httplib's process_request(), which asks the stream for addresses or, in newer versions, is told them. They end
+  // in headers that nobody reads.
+  using TakeHeaders = std::function<void(httplib::Request&)>;
+  using Process = bool (httplib::Server::*)(httplib::Stream&, bool, bool&, const TakeHeaders&);
+  using ProcessWithAddresses = bool (httplib::Server::*)(httplib::Stream&, const std::string&, int, const std::string&,
+                                                         int, bool, bool&, const TakeHeaders&);
+  bool process(Process process, Stream& stream, bool& is_closed, const TakeHeaders& take_headers) {
+    return (this->*process)(stream, false, is_closed, take_headers);
+  }
+  bool process(ProcessWithAddresses process, Stream& stream, bool& is_closed, const TakeHeaders& take_headers) {
+    return (this->*process)(stream, "", 0, "", 0, false, is_closed, take_headers);
   }
 
   const HttpServerOptions options_;
