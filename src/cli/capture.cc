@@ -2,9 +2,7 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -12,41 +10,16 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/python.h"
 
 namespace tesser::cli {
 namespace {
 
-using Path = std::filesystem::path;
-
-// The nearest folder above the executable that holds `relative`, or else the one this binary was built from.
-std::optional<Path> find_above(const Path& relative) {
-  std::error_code error;
-  Path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (; folder.has_relative_path(); folder = folder.parent_path()) {
-    if (std::filesystem::exists(folder / relative, error)) {
-      return folder / relative;
-    }
-  }
-  const Path source = Path(TESSER_SOURCE_DIR) / relative;
-  return std::filesystem::exists(source, error) ? std::optional(source) : std::nullopt;
-}
-
-std::string find_python() {
-  if (const char* chosen = std::getenv("TESSER_PYTHON"); chosen != nullptr && *chosen != '\0') {
-    return chosen;
-  }
-  if (const auto environment = find_above(".venv/bin/python")) {
-    return environment->string();
-  }
-  const std::string at_build = TESSER_BUILD_PYTHON;
-  return at_build.empty() ? "python3" : at_build;
-}
-
 // Replaces this process by Python's `tesser capture`; returns only where that fails.
 Result<int> run_capture(const std::vector<std::string>& arguments) {
   const std::string python = find_python();
-  if (const auto module = find_above("python/tesser")) {
-    std::string path = module->parent_path().string();
+  if (const auto package = find_python_package()) {
+    std::string path = package->string();
     if (const char* given = std::getenv("PYTHONPATH"); given != nullptr && *given != '\0') {
       path += std::string(":") + given;
     }
@@ -60,9 +33,13 @@ Result<int> run_capture(const std::vector<std::string>& arguments) {
   }
   pointers.push_back(nullptr);
   ::execvp(python.c_str(), pointers.data());
-  return invalid_input(
-      fmt::format("cannot run Python '{}': {}; run ./x setup, or set TESSER_PYTHON to a Python that has PyTorch",
-                  python, std::generic_category().message(errno)));
+  const int error = errno;
+  const std::string what_to_do =
+      error == EACCES ? fmt::format("user {} may not (`namei -l {}` shows where the way ends); open it to this user",
+                                    ::geteuid(), python)
+                      : "run ./x setup";
+  return invalid_input(fmt::format("cannot run Python '{}': {}; {}, or set TESSER_PYTHON to a Python that has PyTorch",
+                                   python, std::generic_category().message(error), what_to_do));
 }
 
 }  // namespace

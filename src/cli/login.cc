@@ -59,6 +59,9 @@ std::string read_token() {
 Result<int> log_in(const Options& options) {
   const char* given = std::getenv("TESSER_TOKEN");
   Login login{options.url, given != nullptr ? given : read_token(), ""};
+  if (login.token.empty()) {
+    return invalid_input("no token was given: its line is read from standard input, or TESSER_TOKEN holds it");
+  }
   if (!options.authorities.empty()) {  // commands run anywhere
     std::error_code error;
     login.authorities = std::filesystem::canonical(options.authorities, error);

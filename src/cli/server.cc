@@ -21,6 +21,7 @@
 
 #include "base/amount_text.h"
 #include "cli/commands.h"
+#include "cli/python.h"
 #include "platform/server/server.h"
 
 namespace tesser::cli {
@@ -144,6 +145,7 @@ Result<int> serve(Options options) {
   options.server.engine.patience = std::chrono::seconds(options.patience);
   std::error_code error;
   options.server.tesser = std::filesystem::read_symlink("/proc/self/exe", error);
+  options.server.python = find_python();
   options.server.version = TESSER_VERSION;
   options.server.log = log_line;
   // A connection a client, and a descriptor a guardian.

@@ -21,7 +21,8 @@ Example, on each of two machines that share a file system:
   TESSER_RUN_TOKEN=secret tesser worker --coordinator http://10.0.0.1:7000 --worker 0     (and --worker 1)
 
 A worker ends with its coordinator: exit code 0 when the run reached its end, else 1. Told to end (Ctrl-C, SIGTERM), it
-waits for its coordinator, which is told as well and stops the run after a step; told again, it ends at once.)";
+waits for its coordinator, which is told as well and stops the run after a step; told again, or where its coordinator
+has not begun, it ends at once.)";
 
 Result<int> run(runtime::WorkerOptions options) {
   const char* token = std::getenv(control::kRunTokenVariable);
@@ -37,7 +38,7 @@ Result<int> run(runtime::WorkerOptions options) {
   struct sigaction before {};
   ::sigaction(SIGTERM, nullptr, &before);
   if (before.sa_handler != SIG_IGN) {
-    stop_on_signal("this worker ends when its run does");
+    options.stop = &stop_on_signal("this worker ends when its run does");
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of its write
   TESSER_RETURN_IF_ERROR(runtime::run_worker(options));

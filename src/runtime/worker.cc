@@ -154,6 +154,9 @@ Result<std::string> Worker::ask(const std::string& path, const std::string& body
     if (answer || answer.error().code == ErrorCode::kInvalidInput || Clock::now() > deadline) {
       return answer;
     }
+    if (task_.program.empty() && options_.stop != nullptr && *options_.stop) {
+      return failed(fmt::format("told to end before the coordinator at {} was found", options_.coordinator));
+    }
     std::this_thread::sleep_for(kAskAgain * 10);
   }
 }

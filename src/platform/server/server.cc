@@ -86,8 +86,8 @@ Result<void> write_private(const fs::path& path, std::string_view text) {
   return written;
 }
 
-// Whether a user may pass through the directory and run the programs; which it may not, and what to do.
-Result<void> check_reach(int user, const fs::path& directory, const std::vector<fs::path>& programs) {
+// Whether a user may pass through the directory and run the program; what it may not, and what to do.
+Result<void> check_reach(int user, const fs::path& directory, const fs::path& program) {
   struct Need {
     fs::path path;
     int how;
@@ -101,12 +101,13 @@ Result<void> check_reach(int user, const fs::path& directory, const std::vector<
     }
   };
   add_way_to(directory / "x");
-  for (const fs::path& program : programs) {
-    std::error_code error;
-    const fs::path real = fs::canonical(program, error);
-    add_way_to(error ? program : real);
-    needs.push_back({error ? program : real, R_OK | X_OK});
+  add_way_to(program);
+  std::error_code error;
+  const fs::path real = fs::canonical(program, error);
+  if (!error) {
+    add_way_to(real);
   }
+  needs.push_back({error ? program : real, R_OK | X_OK});
   const pid_t child = ::fork();
   if (child < 0) {
     return failed(fmt::format("no process can be started: {}", std::strerror(errno)));
@@ -259,12 +260,20 @@ class PlatformServer final : public Server {
       users.last = kLastLearnerUser;
     }
     learner_users_ = {users.first, users.last};
-    const fs::path probe = options_.data / "jobs";
-    std::vector<fs::path> programs{options_.tesser};
-    if (const char* python = std::getenv("TESSER_PYTHON"); python != nullptr) {
-      programs.emplace_back(python);
+    if (options_.engine.kind != "local") {
+      return {};  // its nodes have programs of their own
     }
-    return options_.engine.kind == "local" ? check_reach(users.first, probe, programs) : Result<void>();
+    const fs::path probe = options_.data / "jobs";
+    TESSER_RETURN_IF_ERROR(check_reach(users.first, probe, options_.tesser));
+    const auto captures =
+        options_.python.has_parent_path() ? check_reach(users.first, probe, options_.python) : Result<void>();
+    if (!captures) {
+      options_.log(
+          fmt::format("jobs whose program is a step file will fail, for learners cannot run {} (TESSER_PYTHON "
+                      "names another): {}",
+                      options_.python.string(), captures.error().message));
+    }
+    return {};
   }
 
   Result<void> choose_host_data() {

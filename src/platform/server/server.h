@@ -38,6 +38,7 @@ struct ServerOptions {
   EngineSettings engine;
   PlacementSettings placement;
   std::filesystem::path tesser;  // the program, which guardians run
+  std::filesystem::path python;  // what learners capture steps with; without a folder it is not looked at
   std::string version;
   std::chrono::milliseconds lease_time{5000};
   std::function<void(const std::string&)> log;  // called on several threads

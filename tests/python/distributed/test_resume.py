@@ -148,6 +148,22 @@ def test_workers_that_others_start_and_stop_end_after_the_same_step(samples: Pat
         assert "this worker ends when its run does" in worker.communicate(timeout=10)[1]
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
+def test_a_worker_whose_coordinator_has_not_begun_ends_when_told() -> None:
+    worker = start(
+        "worker", "--coordinator", "http://127.0.0.1:1", "--worker", 0, variables={"TESSER_RUN_TOKEN": "secret"}
+    )
+    assert wait_until(lambda: catches(worker.pid, signal.SIGTERM), 20)
+    worker.send_signal(signal.SIGTERM)
+    errors = worker.communicate(timeout=10)[1]
+    assert worker.returncode == 1
+    assert "told to end before the coordinator at http://127.0.0.1:1 was found" in errors
+
+
 def test_stopped_by_a_signal_all_workers_end_after_the_same_step(
     samples: Path, tmp_path: Path, undisturbed: Run
 ) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -481,6 +482,23 @@ def test_a_server_that_cannot_be_as_it_should_says_why(tmp_path: Path) -> None:
         shut.mkdir(mode=0o700)
         code, said = start_of("--data", str(shut / "data"), "--learner-users", "1900000000-1900000009")
         assert code == 2 and "--learner-users same" in said and "may not" in said
+
+
+@as_root
+def test_a_python_that_learners_cannot_reach_is_named_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o700)
+    (shut / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("TESSER_PYTHON", str(shut / "python"))
+    server = TenantServer()
+    try:
+        server.start()
+        said = Path(f"{server.data}.log").read_text()
+        assert f"learners cannot run {shut}/python" in said and "learners run as users from" in said
+    finally:
+        server.close()
 
 
 def test_data_stores_lie_where_the_administrator_allows(tmp_path: Path) -> None:

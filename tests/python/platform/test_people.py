@@ -175,6 +175,7 @@ def test_login_keeps_the_token_for_this_user_alone(tesser, server: Server, token
     url = f"http://127.0.0.1:{server.port}"
     nobody = {"TESSER_SERVER": "", "TESSER_TOKEN": ""}
     tesser("login", url, given="wrong\n", code=2, **nobody)
+    assert "no token was given" in tesser("login", url, given="", code=2, **nobody)
     kept = tmp_path / ".config" / "tesser" / "login.json"
     assert not kept.exists()
     assert "logged in" in tesser("login", url, given=token + "\n", **nobody)
