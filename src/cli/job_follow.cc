@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "base/json_members.h"
+#include "cli/event_text.h"
 #include "cli/job_text.h"
 #include "platform/job/times.h"
 #include "platform/learner/event_files.h"
@@ -72,8 +73,9 @@ Result<void> print_logs(platform::Client& client, const std::string& id, const F
           if (options.json) {
             fmt::print("{}\n", line.json);
           } else {
+            const std::string text = options.raw ? line.text : event_text(line.text).value_or(line.text);
             fmt::print("{}{}\n", options.learners > 1 ? fmt::format("[{}] ", line.learner) : "",
-                       safe_line(line.text, is_terminal));
+                       safe_line(text, is_terminal));
           }
         }
         return page.lines.size();

@@ -13,6 +13,7 @@ struct FollowOptions {
   platform::FollowQuery query;
   bool follow = true;  // false: what is there already
   bool json = false;
+  bool raw = false;                   // events of a run are shown as they were written, not in words
   bool show_states = false;           // changes of state go to standard error
   int learners = 1;                   // several: lines begin with their rank
   std::filesystem::path tensorboard;  // where export_metrics() writes

@@ -127,6 +127,7 @@ CLI::App* add_output(CLI::App& app, const char* name, const char* about, const c
 void add_logs(CLI::App& app, Action& action) {
   const auto options = std::make_shared<OutputOptions>();
   CLI::App* command = add_output(app, "logs", "What a job's learners write", kLogsExamples, options);
+  command->add_flag("--raw", options->follow.raw, "Steps of a program as the JSON that it writes, not in words");
   command->callback([options, &action] { action = [options] { return print(*options, print_logs); }; });
 }
 

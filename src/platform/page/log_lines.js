@@ -1,10 +1,11 @@
 // A job's log as rows to show: progress bars in one row, cut lines whole, so many rows at most. Pure.
 import { PLAIN, spans_of } from "./ansi.js";
+import { event_text } from "./event_text.js";
 
 const MOST_TEXT = 20_000; // of a row that cut lines make
 
 export class LogLines {
-  rows = []; // {number, learner, attempt, time, text, note, spans}
+  rows = []; // {number, learner, attempt, time, text, shown, note, spans}
   dropped = 0; // rows that had to go from the front
   #most;
   #last = new Map(); // by learner: its last row
@@ -88,7 +89,8 @@ export class LogLines {
   }
 
   #style(row) {
-    const { spans, style } = spans_of(row.text, row.begin);
+    row.shown = event_text(row.text) ?? row.text;
+    const { spans, style } = spans_of(row.shown, row.begin);
     row.spans = spans;
     row.end = style;
   }

@@ -121,7 +121,7 @@ export function log_panel(root, id, { is_over, learners }) {
   }
 
   function fits(row) {
-    return !text || plain_text(row.text).toLowerCase().includes(text);
+    return !text || plain_text(row.shown).toLowerCase().includes(text);
   }
 
   function filter(wanted) {

@@ -167,6 +167,27 @@ const TESTS = {
     );
   },
 
+  "events of a run in words": ({ event_text: { event_text } }) => {
+    equal(
+      event_text('{"event":"step","step":7,"epoch":2,"loss":0.123456,"metrics":{"accuracy":1,"lost":null}}'),
+      "epoch 2  step 7  loss 0.1235  accuracy 1  lost not finite",
+    );
+    equal(
+      event_text('{"event":"evaluation","step":9,"epoch":1,"results":{"loss":null},"samples":30}'),
+      "epoch 1, step 9: evaluation:  loss not finite (30 samples)",
+    );
+    equal(event_text('{"event":"checkpoint","step":9,"path":"/c/9","seconds":1,"bytes":2048}'), "checkpoint /c/9 (2 KiB)");
+    equal(
+      event_text('{"event":"end","interrupted":true,"step":9,"steps":4,"seconds":2,"samples_per_second":5.25,"final_loss":0.5}'),
+      "stopped after step 9, loss 0.5: 4 steps in 2.0 s, 5.3 samples/s",
+    );
+    equal(event_text('{"event":"error","message":"the disk is full","exit_code":1}'), "error: the disk is full");
+    for (const other of ["plain", '{"event":"step","step":7', '{"event":"step"}', '{"event":"toString"}', '{"event":7}']) {
+      equal(event_text(other), null);
+    }
+    equal(event_text('{"event":"note","message":{"a":1}}'), null);
+  },
+
   "figures on axes": ({ scale }) => {
     equal(scale.round_ticks(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
     equal(scale.round_ticks(-3, 7, 4), [-2.5, 0, 2.5, 5]);
@@ -222,7 +243,7 @@ const TESTS = {
 
 async function run(name) {
   const base = document.querySelector("script[type=module]").src.replace(/[^/]*$/, "");
-  const names = ["amounts", "ansi", "dom", "format", "log_lines", "me", "scale", "thinning"];
+  const names = ["amounts", "ansi", "dom", "event_text", "format", "log_lines", "me", "scale", "thinning"];
   const modules = await Promise.all(names.map((each) => import(`${base}${each}.js`)));
   try {
     TESTS[name](Object.fromEntries(names.map((each, i) => [each, modules[i]])));

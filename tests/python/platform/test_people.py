@@ -108,6 +108,41 @@ def test_submit_follow_and_all_that_comes_after(tesser, code: Path, tmp_path: Pa
     tesser("delete", job, "--yes")
 
 
+EVENTS = [
+    {"event": "start", "program": "p", "step": 4, "until_step": 9, "samples": 30, "batch_size": 5, "seed": 1,
+     "predicted_peak_bytes": 2048, "resumed_from": "/c/4"},
+    {"event": "step", "step": 7, "epoch": 2, "loss": 0.123456, "metrics": {"accuracy": 1, "lost": None}},
+    {"event": "evaluation", "step": 9, "epoch": 1, "results": {"loss": None}, "samples": 30},
+    {"event": "checkpoint", "step": 9, "path": "/c/9", "seconds": 0.25, "bytes": 2048},
+    {"event": "note", "message": "a note"},
+    {"event": "end", "interrupted": True, "step": 9, "steps": 4, "seconds": 62.0, "samples_per_second": 5.25,
+     "final_loss": 0.5, "peak_bytes": 1024},
+    {"event": "error", "message": "the disk is full", "exit_code": 1},
+    {"event": "step", "step": 7},
+    {"event": "another"},
+]  # fmt: skip
+WORDS = [
+    "p: 30 samples, batch 5, steps 5 to 9, seed 1, predicted peak memory 2.0 KiB, resumed from /c/4",
+    "epoch 2  step 7  loss 0.1235  accuracy 1  lost not finite",
+    "epoch 1, step 9: evaluation:  loss not finite (30 samples)",
+    "checkpoint /c/9 (2.0 KiB, 0.2 s)",
+    "a note",
+    "stopped after step 9, loss 0.5: 4 steps in 1:02, 5.2 samples/s, peak memory 1.0 KiB",
+    "error: the disk is full",
+]
+
+
+def test_events_of_a_program_are_shown_in_words(tesser, tmp_path: Path) -> None:
+    code = tmp_path / "events"
+    code.mkdir()
+    raw = [json.dumps(event, separators=(",", ":")) for event in EVENTS]
+    (code / "events").write_text("\n".join(raw) + "\n")
+    job, *lines = tesser("submit", manifest(tmp_path, "cat events"), code, "--follow").splitlines()
+    assert lines == tesser("logs", job).splitlines() == WORDS + raw[len(WORDS) :]
+    assert tesser("logs", job, "--raw").splitlines() == raw
+    assert [json.loads(line)["text"] for line in tesser("logs", job, "--json").splitlines()] == raw
+
+
 def test_the_outcome_of_a_job_is_that_of_follow(tesser, tmp_path: Path) -> None:
     output = tesser("submit", manifest(tmp_path, "echo broken; exit 3", restarts=0), "--follow", code=1)
     assert "broken" in output and "FAILED" in output
