@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/amount_text.h"
 #include "base/check.h"
 
 namespace tesser::platform {
@@ -66,6 +67,13 @@ Amounts ResourceKinds::bounded(const Resources& resources) const {
     amount = amount == 0 ? kUnbounded : amount;
   }
   return amounts;
+}
+
+std::string ResourceKinds::text(std::size_t kind, std::int64_t amount) const {
+  if (kind == 0) {
+    return fmt::format("{} cpu{}", static_cast<double>(amount) / 1000, amount == 1000 ? "" : "s");
+  }
+  return kind == 1 ? bytes_text(amount) : fmt::format("{} {}", amount, accelerators_[kind - kFirstAccelerator]);
 }
 
 std::int64_t learners_that_fit(const Amounts& free, const Amounts& each, std::int64_t most) {

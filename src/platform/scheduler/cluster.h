@@ -35,6 +35,8 @@ class ResourceKinds {
   Amounts offered(const Resources& resources) const;
   // What a team may have: a kind that stands for 0 there is not bounded; types that no node has are left out.
   Amounts bounded(const Resources& resources) const;
+  // "1.5 cpus", "2.0 GiB", "3 v100"
+  std::string text(std::size_t kind, std::int64_t amount) const;
 
  private:
   std::vector<std::string> accelerators_;

@@ -84,6 +84,7 @@ class SchedulerState {
 
   Cluster& cluster() { return cluster_; }
   const Cluster& cluster() const { return cluster_; }
+  const ResourceKinds& kinds() const { return kinds_; }
   const std::vector<ScheduledTeam>& teams() const { return teams_; }
   const ScheduledTeam& team_of(const ScheduledJob& job) const { return teams_[job.team]; }
   std::size_t sizes() const { return sizes_.size(); }

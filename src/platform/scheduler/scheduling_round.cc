@@ -126,7 +126,7 @@ void SchedulingRound::look_at_borrowers(bool explain) {
       reserve(*job);
     }
     if (explain) {
-      reasons_.emplace(job->request.id, fmt::format("team {} is at its quota; {}", state_.team_of(*job).name,
+      reasons_.emplace(job->request.id, fmt::format("{}; {}", why_over_quota(*job),
                                                     settings_.borrow ? why_no_room(*job) : "it may not borrow"));
     }
   }
@@ -351,6 +351,22 @@ std::string SchedulingRound::why_no_room(const ScheduledJob& job) const {
   const Seconds time = reservation_->time();
   return std::isfinite(time) ? fmt::format("{}; starts in {} at the latest", now, time_text(time - now_))
                              : now + "; is next, and places are kept for it as they become free";
+}
+
+std::string SchedulingRound::why_over_quota(const ScheduledJob& job) const {
+  const ScheduledTeam& team = state_.team_of(job);
+  const bool could_own = team.could_own(job);
+  for (std::size_t kind = 0; kind < kMostKinds; ++kind) {
+    const std::int64_t held = could_own ? team.owned[kind] : 0;
+    if (held + job.total[kind] > team.quota[kind]) {
+      const auto text = [&](std::int64_t amount) { return state_.kinds().text(kind, amount); };
+      return could_own ? fmt::format("team {} has {} of its quota of {}, and this takes {}", team.name, text(held),
+                                     text(team.quota[kind]), text(job.total[kind]))
+                       : fmt::format("this takes {}, more than team {}'s whole quota of {}", text(job.total[kind]),
+                                     team.name, text(team.quota[kind]));
+    }
+  }
+  return fmt::format("earlier jobs of team {} wait for its quota", team.name);
 }
 
 std::string SchedulingRound::who_comes_first(const ScheduledJob& job) const {

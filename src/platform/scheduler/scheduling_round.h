@@ -48,6 +48,7 @@ class SchedulingRound {
   void give(const RunningGang& running);
   void take_back(const RunningGang& running);
   std::string why_no_room(const ScheduledJob& job) const;
+  std::string why_over_quota(const ScheduledJob& job) const;
   std::string who_comes_first(const ScheduledJob& job) const;
 
   bool is_too_many(const ScheduledJob& job, Way way) const { return job.gang.learners >= too_many_[job.size][way]; }

@@ -248,13 +248,19 @@ TEST(Scheduler, ReasonsNameNoJobOfAnotherTeam) {
   EXPECT_THAT(decisions.at("theirs").reason, HasSubstr("would keep a job of team a waiting"));
 }
 
-TEST(Scheduler, TeamsThatMayNotBorrowSayTheQuotaInTheirReason) {
-  SchedulerSnapshot snapshot = cluster_of(1, 4);
-  snapshot.teams = {{"vision", gpus(1)}};
-  snapshot.waiting = {job("a1", 2, 0, "vision")};
+TEST(Scheduler, ReasonsTellTheQuotaInNumbers) {
+  SchedulerSnapshot snapshot = cluster_of(1, 8);
+  snapshot.teams = {{"vision", gpus(3)}};
+  snapshot.running = {runs(job("r1", 2, 0, "vision"), {"node1", "node1"})};
+  snapshot.waiting = {job("large", 4, 1, "vision"), job("next", 2, 2, "vision"), job("later", 1, 3, "vision")};
   SchedulerSettings settings;
   settings.borrow = false;
-  EXPECT_EQ(by_job(snapshot, settings).at("a1").reason, "team vision is at its quota; it may not borrow");
+  const auto decisions = by_job(snapshot, settings);
+  EXPECT_EQ(decisions.at("large").reason,
+            "this takes 4 gpu, more than team vision's whole quota of 3 gpu; it may not borrow");
+  EXPECT_EQ(decisions.at("next").reason,
+            "team vision has 2 gpu of its quota of 3 gpu, and this takes 2 gpu; it may not borrow");
+  EXPECT_EQ(decisions.at("later").reason, "earlier jobs of team vision wait for its quota; it may not borrow");
 }
 
 TEST(Scheduler, ADrainedNodeEmpties) {
