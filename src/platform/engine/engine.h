@@ -75,6 +75,12 @@ class Engine {
   // Waits until something may have changed with the job's learners, or the time is over. May return early.
   virtual void wait(const std::string& job, const std::string& team, std::chrono::milliseconds time) = 0;
 
+  // How long the last answer of learners() may be taken for true while wait() sees no change.
+  virtual std::chrono::milliseconds good_for(const std::string& job) const {
+    (void)job;
+    return std::chrono::milliseconds(500);
+  }
+
   // Ends (SIGKILL) and removes every learner with the job's label, of one attempt or of all, with everything the
   // engine made for it; and nothing that is not the job's. Returns when none is left. Idempotent.
   virtual Result<void> remove(const std::string& job, const std::string& team, std::optional<int> attempt) = 0;
@@ -102,6 +108,7 @@ struct EngineSettings {
   std::filesystem::path slurm_configuration;  // SLURM_CONF; empty: the system's
   std::string partition;                      // empty: the default one
   bool system_places = false;                 // Slurm chooses the nodes
+  std::filesystem::path volumes;              // where those of jobs lie, named after them; empty: anywhere
   // kubernetes
   std::filesystem::path kubeconfig;                     // empty: the service account of this pod
   std::string image;                                    // of learners and guardians

@@ -58,6 +58,7 @@ std::string to_json(const EngineSettings& settings) {
       .add("slurm_configuration", settings.slurm_configuration.string())
       .add("partition", settings.partition)
       .add("system_places", settings.system_places)
+      .add("volumes", settings.volumes.string())
       .add("kubeconfig", settings.kubeconfig.string())
       .add("image", settings.image)
       .add("namespace_prefix", settings.namespace_prefix)
@@ -85,6 +86,7 @@ Result<EngineSettings> engine_settings_from_json(std::string_view text) {
   settings.slurm_configuration = reader.string("slurm_configuration");
   settings.partition = reader.string("partition");
   settings.system_places = reader.boolean("system_places");
+  settings.volumes = reader.string("volumes");
   settings.kubeconfig = reader.string("kubeconfig");
   settings.image = reader.string("image");
   settings.namespace_prefix = reader.string("namespace_prefix");

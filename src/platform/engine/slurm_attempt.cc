@@ -1,10 +1,11 @@
 #include "platform/engine/slurm_attempt.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <random>
 #include <sstream>
 
@@ -20,6 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+constexpr std::uint64_t kLongestName = 1024;
+constexpr off_t kMostWords = off_t{1} << 20;  // of batch and srun that are looked at
 
 // What runs first. Of a job only the words of srun stand in a script, quoted.
 constexpr std::string_view kBatch = R"sh(#!/bin/sh
@@ -111,14 +114,21 @@ std::string as_pattern(const fs::path& path) {
   return pattern;
 }
 
-Result<void> write_script(const fs::path& path, std::string_view text) {
-  TESSER_RETURN_IF_ERROR(write_file_atomically(path, text));
-  std::error_code error;
-  fs::permissions(path, fs::perms::owner_all | fs::perms::group_read | fs::perms::others_read, error);
-  if (error) {
-    return failed(fmt::format("{}: cannot be made executable: {}", path.string(), error.message()));
+// What stands at the end of a file, whatever learners have made of it; empty when it is no file.
+std::string end_of(const fs::path& path) {
+  std::string text;
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  struct stat status {};
+  if (file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+    const auto size = std::min<off_t>(status.st_size, kMostWords);
+    text.resize(static_cast<std::size_t>(size));
+    const ssize_t got = ::pread(file, text.data(), text.size(), status.st_size - size);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   }
-  return {};
+  if (file >= 0) {
+    ::close(file);
+  }
+  return text;
 }
 
 // For a shell, as one word.
@@ -192,7 +202,7 @@ Result<void> SlurmAttempt::write(const Placement& chosen, const SlurmWords& word
   for (const std::string& word : words.srun) {
     set += " " + quoted(word);
   }
-  TESSER_RETURN_IF_ERROR(write_script(directory_ / "batch", kBatch));
+  TESSER_RETURN_IF_ERROR(write_file_atomically(directory_ / "batch", kBatch));
   TESSER_RETURN_IF_ERROR(write_file_atomically(directory_ / "words", set + "\n"));
   TESSER_RETURN_IF_ERROR(write_file_atomically(directory_ / "size", words.size));
   if (chosen.empty()) {
@@ -219,10 +229,9 @@ void SlurmAttempt::clear() const {
 Placement SlurmAttempt::hosts() const {
   const ActingAs learner(user_);
   Placement nodes;
-  const auto text = read_file(directory_ / "hosts");
-  std::istringstream lines(text ? *text : "");
+  std::istringstream lines(read_file(directory_ / "hosts", kMostWords).value_or(""));
   for (std::string line; std::getline(lines, line);) {
-    nodes.push_back(line);
+    nodes.push_back(is_name_of_node(line) ? line : "");
   }
   return nodes;
 }
@@ -234,8 +243,9 @@ SlurmMarks SlurmAttempt::marks() const {
     if (const auto rank = rank_after(name, "ended-")) {
       marks.ended.insert(*rank);
     } else if (const auto started = rank_after(name, "started-")) {
-      std::ifstream file(directory_ / name);
-      std::getline(file, marks.started[*started]);
+      const std::string text = read_file(directory_ / name, kLongestName).value_or("");
+      const std::string node = text.substr(0, text.find('\n'));
+      marks.started[*started] = is_name_of_node(node) ? node : "";
     }
   }
   return marks;
@@ -243,7 +253,7 @@ SlurmMarks SlurmAttempt::marks() const {
 
 std::string SlurmAttempt::size() const {
   const ActingAs learner(user_);
-  return read_file(directory_ / "size").value_or("");
+  return read_file(directory_ / "size", kMostWords).value_or("");
 }
 
 bool SlurmAttempt::is_over() const {
@@ -270,22 +280,23 @@ Result<bool> SlurmAttempt::write_next(int attempt) const {
   return !error;
 }
 
-std::size_t SlurmAttempt::count_of_marks() const {
+std::size_t SlurmAttempt::signs() const {
   const ActingAs learner(user_);
-  return names_in(directory_).size();
+  struct stat words {};
+  const bool has_words = ::stat((directory_ / "batch.log").c_str(), &words) == 0;
+  return names_in(directory_).size() + (has_words ? static_cast<std::size_t>(words.st_size) : 0);
 }
 
 std::set<int> SlurmAttempt::ended_badly() const {
   const ActingAs learner(user_);
-  const auto text = read_file(directory_ / "batch.log");
-  return tasks_that_ended_badly(text ? *text : "");
+  return tasks_that_ended_badly(end_of(directory_ / "batch.log"));
 }
 
 std::string SlurmAttempt::last_words() const {
   const ActingAs learner(user_);
-  std::ifstream file(directory_ / "batch.log");
+  std::istringstream lines(end_of(directory_ / "batch.log"));
   std::string last;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     last = line.empty() ? last : line;
   }
   return last;
@@ -361,8 +372,11 @@ Result<SlurmWords> slurm_words(const Deployment& deployment, const SlurmRequest&
   for (const std::string& node : request.chosen) {
     words.size += node + "\n";
   }
-  words.sbatch.insert(words.sbatch.end(),
-                      {(attempt.directory() / "batch").string(), attempt.directory().string(), request.ticket});
+  // The script that sbatch makes of this holds no more. One on the volume it would read with root's rights, where root
+  // submits, and so whatever learners had put in its place.
+  const std::string directory = attempt.directory().string();
+  words.sbatch.push_back(
+      fmt::format("--wrap=exec /bin/sh {} {} {}", quoted(directory + "/batch"), quoted(directory), request.ticket));
 
   words.srun = std::move(tasks);
   words.srun.insert(words.srun.end(),

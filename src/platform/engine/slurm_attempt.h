@@ -59,11 +59,13 @@ class SlurmAttempt {
   std::optional<int> next() const;
   // Whether the attempt follows this one; false when its Slurm job waits no more.
   Result<bool> write_next(int attempt) const;
-  // Changes with each mark. Asks the file system anew, also where that is another machine's.
-  std::size_t count_of_marks() const;
+  // Changes with each mark, and with each word of batch's and srun's. Asks the file system anew, also where that is
+  // another machine's.
+  std::size_t signs() const;
   // The last line that batch and srun have said; empty when none.
   std::string last_words() const;
-  // Of which srun says that they ended badly. Whatever killed one may have killed what would mark its end.
+  // Of which srun says that they ended badly, as far as its last MiB of words goes. Whatever killed one may have killed
+  // what would mark its end.
   std::set<int> ended_badly() const;
 
  private:

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "base/file.h"
 #include "platform/engine/command_runner.h"
 #include "platform/engine/slurm_attempt.h"
 #include "platform/engine/slurm_text.h"
@@ -25,6 +26,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLookAtMarks{50};
+// How long an answer of Slurm's is good for while no mark appears: where all learners run, or wait, and where not. The
+// longer one is also how long partitions stay what they were.
+constexpr milliseconds kSteady{5000};
+constexpr milliseconds kUnsteady{500};
 constexpr milliseconds kAskAgain{100};
 // How long the processes of an attempt may take to be gone after they were killed, for its Slurm job to go on.
 constexpr milliseconds kEndOfStep{2000};
@@ -55,6 +60,9 @@ std::string joined(const std::vector<std::string>& names, std::string_view betwe
   return text;
 }
 
+// In the state directory: nodes that Slurm has as lost, one a line.
+constexpr std::string_view kLostNodes = "slurm-lost-nodes";
+
 struct NodeState {
   bool is_lost = false;
   std::string why;
@@ -71,6 +79,7 @@ class SlurmEngine final : public Engine {
   Result<void> deploy(const Deployment& deployment) override;
   Result<std::vector<LearnerStatus>> learners(const std::string& job, const std::string& team) override;
   void wait(const std::string& job, const std::string& team, milliseconds time) override;
+  milliseconds good_for(const std::string& job) const override;
   Result<void> remove(const std::string& job, const std::string& team, std::optional<int> attempt) override;
   Result<void> vacate(const std::string& job, const std::string& team, int attempt) override;
 
@@ -81,7 +90,11 @@ class SlurmEngine final : public Engine {
   Result<CommandOutput> run(std::vector<std::string> words, Deadline deadline) const;
   // The output of a command that only asks.
   Result<std::string> ask(std::vector<std::string> words, Deadline deadline) const;
-  Result<std::vector<Node>> nodes_until(Deadline deadline) const;
+  Result<std::vector<Node>> nodes_until(Deadline deadline);
+  // Changes with each mark of a job's attempts, and when whoever asks for nodes has seen others as lost.
+  std::size_t signs_of(const std::string& job) const;
+  void note_lost_nodes(const std::string& nodes) const;
+  bool is_ours(const SlurmJob& found, const std::string& job) const;
   // All that Slurm still knows of a job, newest first; remembers where its attempts lie.
   Result<std::vector<SlurmJob>> find(const std::string& job, Deadline deadline);
   Result<void> submit(const Deployment& deployment, const SlurmRequest& request, const SlurmWords& words,
@@ -97,7 +110,10 @@ class SlurmEngine final : public Engine {
   EngineSettings settings_;
   std::vector<std::string> environment_;
   std::map<std::string, std::set<Directory>> directories_;  // by job
-  std::map<std::string, std::size_t> seen_marks_;           // by job, when its learners were last asked for
+  std::map<std::string, std::size_t> seen_signs_;           // by job, when its learners were last asked for
+  std::string partitions_;                                  // what scontrol says of them, good for a while
+  Deadline partitions_until_{};
+  std::map<std::string, bool> is_steady_;  // by job: all its learners ran, or waited, then
 };
 
 bool can_run(const SlurmJob& job) { return is_waiting_in_slurm(job.state) || is_running_in_slurm(job.state); }
@@ -120,12 +136,15 @@ Result<std::string> SlurmEngine::ask(std::vector<std::string> words, Deadline de
   return answer->output;
 }
 
-Result<std::vector<Node>> SlurmEngine::nodes_until(Deadline deadline) const {
-  TESSER_ASSIGN_OR_RETURN(const std::string partitions,
-                          ask({"scontrol", "--oneliner", "show", "partitions"}, deadline));
+Result<std::vector<Node>> SlurmEngine::nodes_until(Deadline deadline) {
+  if (steady_clock::now() >= partitions_until_) {
+    TESSER_ASSIGN_OR_RETURN(partitions_, ask({"scontrol", "--oneliner", "show", "partitions"}, deadline));
+    partitions_until_ = steady_clock::now() + kSteady;
+  }
   TESSER_ASSIGN_OR_RETURN(const std::string nodes, ask({"scontrol", "--oneliner", "show", "nodes"}, deadline));
+  note_lost_nodes(nodes);
   std::string names;
-  for (const SlurmPartition& each : partitions_from_scontrol(partitions)) {
+  for (const SlurmPartition& each : partitions_from_scontrol(partitions_)) {
     names += (names.empty() ? "" : ", ") + each.name;
     if (settings_.partition.empty() ? !each.is_default : each.name != settings_.partition) {
       continue;
@@ -144,21 +163,44 @@ Result<std::vector<Node>> SlurmEngine::nodes_until(Deadline deadline) const {
                            : fmt::format("Slurm has no partition '{}'; it has: {}", settings_.partition, names));
 }
 
+// For those who ask for learners only: a node that is lost is a sign to ask at once.
+void SlurmEngine::note_lost_nodes(const std::string& nodes) const {
+  if (settings_.state_directory.empty()) {
+    return;
+  }
+  std::string lost;
+  for (const auto& [node, state] : node_states_from_scontrol(nodes)) {
+    lost += is_lost(state) ? node + "\n" : "";
+  }
+  const std::filesystem::path file = settings_.state_directory / kLostNodes;
+  if (read_file(file).value_or("") != lost) {
+    (void)write_file_atomically(file, lost);
+  }
+}
+
+// Anybody may name a Slurm job as ours are, with their comment and directory. Where root is the server, learners' own
+// user alone has one that lies in their job's volume; squeue leaves out other users' where it is not.
+bool SlurmEngine::is_ours(const SlurmJob& found, const std::string& job) const {
+  const std::filesystem::path& volume = found.directory;
+  struct stat status {};
+  if (!settings_.volumes.empty() && volume != settings_.volumes / job) {
+    return false;
+  }
+  return ::geteuid() != 0 || (::lstat(volume.c_str(), &status) == 0 && status.st_uid == 0 &&
+                              found.user == static_cast<std::int64_t>(learner_user_of(Volume(volume)).user));
+}
+
 Result<std::vector<SlurmJob>> SlurmEngine::find(const std::string& job, Deadline deadline) {
+  const std::string mark = new_slurm_ticket();
   std::vector<std::string> words = {
-      "squeue", "--noheader", "--all", "--states=all", "--name=" + slurm_job_name(job), std::string(kSqueueFormat)};
+      "squeue", "--noheader", "--all", "--states=all", "--name=" + slurm_job_name(job), squeue_format(mark)};
   const uid_t us = ::geteuid();
   if (us != 0) {
     words.push_back(fmt::format("--user={}", us));
   }
   TESSER_ASSIGN_OR_RETURN(const std::string text, ask(std::move(words), deadline));
-  std::vector<SlurmJob> jobs = slurm_jobs_from_squeue(text);
-  // Root's learners are of several users. A Slurm job that anybody else has named like ours lies in no volume of ours,
-  // or does not have the ticket that is there.
-  std::erase_if(jobs, [&](const SlurmJob& each) {
-    struct stat status {};
-    return us == 0 && (::lstat(each.directory.c_str(), &status) != 0 || status.st_uid != us);
-  });
+  std::vector<SlurmJob> jobs = slurm_jobs_from_squeue(text, mark);
+  std::erase_if(jobs, [&](const SlurmJob& each) { return !is_ours(each, job); });
   std::sort(jobs.begin(), jobs.end(),
             [](const SlurmJob& left, const SlurmJob& right) { return std::stoll(left.id) > std::stoll(right.id); });
   for (SlurmJob& each : jobs) {
@@ -265,14 +307,8 @@ Result<bool> SlurmEngine::follow(const Deployment& deployment, SlurmRequest requ
 
 Result<void> SlurmEngine::submit(const Deployment& deployment, const SlurmRequest& request, const SlurmWords& words,
                                  Deadline deadline) {
-  std::vector<std::string> environment = environment_;
-  if (!request.chosen.empty()) {
-    // How sbatch and srun take the node of each task.
-    const SlurmAttempt attempt(deployment.volume, deployment.attempt);
-    environment.push_back("SLURM_HOSTFILE=" + (attempt.directory() / "hosts").string());
-  }
   // Some time is left to look what has become of it.
-  const auto answer = run_command({words.sbatch, std::move(environment), deadline - settings_.patience / 4});
+  const auto answer = run(words.sbatch, deadline - settings_.patience / 4);
   if (answer && answer->exit_code == 0) {
     return {};
   }
@@ -341,12 +377,9 @@ Result<std::set<std::string>> SlurmEngine::nodes_taken_from(const SlurmJob& job,
 
 Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job, const std::string&) {
   const Deadline deadline = soon();
+  seen_signs_[job] = signs_of(job);  // before Slurm is asked: what comes meanwhile is news
+  is_steady_[job] = false;
   TESSER_ASSIGN_OR_RETURN(const std::vector<SlurmJob> jobs, find(job, deadline));
-  std::size_t seen = 0;
-  for (const auto& [volume, attempt] : directories_[job]) {
-    seen += SlurmAttempt(volume, attempt).count_of_marks();
-  }
-  seen_marks_[job] = seen;
 
   // One Slurm job an attempt: the one whose ticket is good; while that is being removed, the one that still runs.
   std::map<int, const SlurmJob*> newest;
@@ -428,24 +461,39 @@ Result<std::vector<LearnerStatus>> SlurmEngine::learners(const std::string& job,
       learners.push_back(std::move(status));
     }
   }
+  is_steady_[job] = !learners.empty() && std::all_of(learners.begin(), learners.end(), [](const LearnerStatus& each) {
+    return each.state == LearnerState::kWaiting || each.state == LearnerState::kRunning;
+  });
   return learners;
+}
+
+std::size_t SlurmEngine::signs_of(const std::string& job) const {
+  std::size_t signs = 0;
+  if (const auto directories = directories_.find(job); directories != directories_.end()) {
+    for (const auto& [volume, attempt] : directories->second) {
+      signs += SlurmAttempt(volume, attempt).signs();
+    }
+  }
+  struct stat status {};
+  if (!settings_.state_directory.empty() && ::stat((settings_.state_directory / kLostNodes).c_str(), &status) == 0) {
+    signs += static_cast<std::size_t>(status.st_ino + static_cast<std::uint64_t>(status.st_mtim.tv_nsec));
+  }
+  return signs;
+}
+
+milliseconds SlurmEngine::good_for(const std::string& job) const {
+  const auto steady = is_steady_.find(job);
+  return steady != is_steady_.end() && steady->second ? kSteady : kUnsteady;
 }
 
 void SlurmEngine::wait(const std::string& job, const std::string&, milliseconds time) {
   const Deadline until = steady_clock::now() + time;
-  const auto directories = directories_.find(job);
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
     if (left.count() <= 0) {
       return;
     }
-    std::size_t marks = 0;
-    if (directories != directories_.end()) {
-      for (const auto& [volume, attempt] : directories->second) {
-        marks += SlurmAttempt(volume, attempt).count_of_marks();
-      }
-    }
-    if (marks != seen_marks_[job]) {
+    if (signs_of(job) != seen_signs_[job]) {
       return;
     }
     std::this_thread::sleep_for(std::min(left, kLookAtMarks));
@@ -504,7 +552,8 @@ Result<void> SlurmEngine::remove(const std::string& job, const std::string&, std
   }
   if (!attempt) {
     directories_.erase(job);
-    seen_marks_.erase(job);
+    seen_signs_.erase(job);
+    is_steady_.erase(job);
   }
   return {};
 }

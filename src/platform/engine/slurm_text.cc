@@ -186,11 +186,22 @@ std::optional<SlurmLabel> label_from_comment(std::string_view comment) {
   return to_comment(label) == comment ? std::optional(label) : std::nullopt;
 }
 
-std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text) {
+std::string squeue_format(std::string_view mark) {
+  return fmt::format("--format={0}|%i|%T|%r|%U|%k|%D|%N|%Z|{0}", mark);
+}
+
+std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text, std::string_view mark) {
   std::vector<SlurmJob> jobs;
+  const std::string begin = fmt::format("{}|", mark);
+  const std::string end_of_line = fmt::format("|{}", mark);
   for (std::string_view line : split(text, '\n')) {
-    // The directory stands last: it may hold anything but a line's end.
-    std::array<std::string_view, 6> first;
+    if (!line.starts_with(begin) || !line.ends_with(end_of_line) || line.size() < begin.size() + end_of_line.size()) {
+      continue;
+    }
+    line = line.substr(begin.size(), line.size() - begin.size() - end_of_line.size());
+    // The directory stands last, since it may hold anything, and so may the comment, which is as we made it or no
+    // label.
+    std::array<std::string_view, 7> first;
     bool is_whole = true;
     for (std::string_view& part : first) {
       const std::size_t end = line.find('|');
@@ -198,10 +209,11 @@ std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text) {
       part = line.substr(0, end);
       line.remove_prefix(is_whole ? end + 1 : line.size());
     }
-    const auto label = label_from_comment(first[3]);
-    if (is_whole && label && number(first[0])) {
-      jobs.push_back({std::string(first[0]), std::string(first[1]), std::string(first[2]), *label,
-                      static_cast<int>(number(first[4]).value_or(0)), std::string(first[5]), std::string(line)});
+    const auto label = label_from_comment(first[4]);
+    const auto user = number(first[3]);
+    if (is_whole && label && user && number(first[0])) {
+      jobs.push_back({std::string(first[0]), std::string(first[1]), std::string(first[2]), *user, *label,
+                      static_cast<int>(number(first[5]).value_or(0)), std::string(first[6]), std::string(line)});
     }
   }
   return jobs;

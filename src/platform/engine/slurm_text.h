@@ -31,6 +31,7 @@ struct SlurmJob {
   std::string id;         // digits
   std::string state;      // "PENDING", "RUNNING", "NODE_FAIL" ...
   std::string reason;     // as Slurm has it: "Resources"
+  std::int64_t user = 0;  // whose it is
   SlurmLabel label;       // as it was submitted
   int node_count = 0;     // nodes that it has; one that failed is taken from it
   std::string nodes;      // of these, in Slurm's short form: "node[1-2]"
@@ -38,10 +39,11 @@ struct SlurmJob {
   int steps = 1;          // attempts that have run in it one after the other; the last one is label.attempt
 };
 
-// Arguments of squeue that make it print what slurm_jobs_from_squeue() reads.
-inline constexpr std::string_view kSqueueFormat = "--format=%i|%T|%r|%k|%D|%N|%Z";
-// Lines without a label of ours are left out.
-std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text);
+// The argument of squeue that makes it print what slurm_jobs_from_squeue() reads. Comments and directories are what
+// users say, line ends included: `mark`, which nobody can know before, stands at the begin and end of each line.
+std::string squeue_format(std::string_view mark);
+// Lines without the mark and a label of ours are left out.
+std::vector<SlurmJob> slurm_jobs_from_squeue(std::string_view text, std::string_view mark);
 
 // Whether a job in this state can still start or run something.
 bool is_waiting_in_slurm(std::string_view state);  // PENDING and the like

@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kEngineWait{500};
 constexpr milliseconds kEngineRetry{250};
 
 }  // namespace
@@ -53,7 +52,7 @@ void EngineWatch::watch(State& state) {
         state.log("the engine answers again");
         trouble.clear();
       }
-      state.engine->wait(state.job, state.team, kEngineWait);
+      state.engine->wait(state.job, state.team, state.engine->good_for(state.job));
       continue;
     }
     if (learners.error().message != trouble) {

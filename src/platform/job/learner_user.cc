@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t kUmask = 0027;
 // setfsuid() tells no error, but what there was before; this value changes nothing.
 constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
@@ -100,7 +99,7 @@ ActingAs::~ActingAs() {
 
 bool become(const LearnerUser& user) {
   if (::geteuid() == 0 && user.user != 0) {
-    ::umask(kUmask);
+    ::umask(kUmaskOfLearners);
     if (::syscall(SYS_setgroups, 0, nullptr) != 0 ||
         ::syscall(SYS_setresgid, user.group, user.group, user.group) != 0 ||
         ::syscall(SYS_setresuid, user.user, user.user, user.user) != 0) {

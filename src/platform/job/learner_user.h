@@ -15,6 +15,9 @@
 
 namespace tesser::platform {
 
+// Of learners that run as a user of their own.
+inline constexpr mode_t kUmaskOfLearners = 0027;
+
 struct LearnerUser {
   uid_t user = 0;
   gid_t group = 0;

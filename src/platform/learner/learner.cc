@@ -119,11 +119,14 @@ Result<void> Learner::prepare() {
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) {
     sigaddset(&handled, number);
   }
-  // Where learners have a user of their own they gain no other's rights, whatever started this process.
+  // Where learners have a user of their own they gain no other's rights, and others see none of their files, whatever
+  // started this process.
   struct stat root {};
-  if (::stat(volume_.root().c_str(), &root) == 0 && learner_user_of(volume_).user != root.st_uid &&
-      ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
-    return failed(fmt::format("cannot give up gaining rights: {}", std::generic_category().message(errno)));
+  if (::stat(volume_.root().c_str(), &root) == 0 && learner_user_of(volume_).user != root.st_uid) {
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+      return failed(fmt::format("cannot give up gaining rights: {}", std::generic_category().message(errno)));
+    }
+    ::umask(kUmaskOfLearners);
   }
   // Ignored signals would not be reported, and a first process of a container ignores what it does not handle.
   ::signal(SIGPIPE, SIG_IGN);

@@ -167,6 +167,7 @@ class PlatformServer final : public Server {
     TESSER_RETURN_IF_ERROR(make_directory(options_.engine.state_directory));
     std::error_code ignored;
     fs::permissions(options_.engine.state_directory, fs::perms::owner_all, ignored);
+    options_.engine.volumes = options_.data / "jobs";
     const fs::path settings = options_.data / "engine.json";
     TESSER_RETURN_IF_ERROR(write_private(settings, to_json(options_.engine)));
     TESSER_ASSIGN_OR_RETURN(auto engine, make_engine(options_.engine));

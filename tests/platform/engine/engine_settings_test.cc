@@ -15,6 +15,7 @@ TEST(EngineSettings, ComeBackFromText) {
   settings.slurm_configuration = "/etc/slurm.conf";
   settings.partition = "debug";
   settings.system_places = true;
+  settings.volumes = "/data/jobs";
   settings.kubeconfig = "/kube/config";
   settings.image = "image:1";
   settings.namespace_prefix = "t-";

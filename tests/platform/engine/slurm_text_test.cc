@@ -26,21 +26,37 @@ TEST(SlurmText, CommentsOfOthersAreNoLabels) {
 }
 
 TEST(SlurmText, JobsOfSqueue) {
+  EXPECT_EQ(squeue_format("m"), "--format=m|%i|%T|%r|%U|%k|%D|%N|%Z|m");
   const auto jobs = slurm_jobs_from_squeue(
-      "12|RUNNING|None|tesser attempt=1 learners=2 ticket=0123456789abcdef|2|node[1-2]|/jobs/a|b c\n"
-      "13|PENDING|ReqNodeNotAvail, UnavailableNodes:node2|tesser attempt=2 learners=1 ticket=fedcba9876543210|1||/v\n"
-      "14|RUNNING|None|(null)|1|node1|/v\n"
-      "15|RUNNING\n"
-      "\n");
+      "m|12|RUNNING|None|7|tesser attempt=1 learners=2 ticket=0123456789abcdef|2|node[1-2]|/jobs/a|b c|m\n"
+      "m|13|PENDING|ReqNodeNotAvail, UnavailableNodes:node2|0|tesser attempt=2 learners=1 ticket=fedcba9876543210|1||/v"
+      "|m\n"
+      "m|14|RUNNING|None|7|(null)|1|node1|/v|m\n"
+      "m|15|RUNNING|m\nm|m\nm|\n|m\n"
+      "\n",
+      "m");
   ASSERT_EQ(jobs.size(), 2U);
   EXPECT_EQ(jobs[0].id, "12");
   EXPECT_EQ(jobs[0].directory, "/jobs/a|b c");
   EXPECT_EQ(jobs[0].label.learners, 2);
   EXPECT_EQ(jobs[0].node_count, 2);
   EXPECT_EQ(jobs[0].nodes, "node[1-2]");
+  EXPECT_EQ(jobs[0].user, 7);
   EXPECT_EQ(jobs[1].state, "PENDING");
   EXPECT_EQ(waiting_in_words(jobs[1].reason),
             "waits for nodes that are not available (Slurm: ReqNodeNotAvail, UnavailableNodes:node2)");
+}
+
+TEST(SlurmText, ACommentMakesNoLineOfAnother) {
+  const std::string label = "tesser attempt=1 learners=2 ticket=0123456789abcdef";
+  const std::string forged = "12|RUNNING|None|0|" + label + "|2|node1|/jobs/a";
+  EXPECT_TRUE(
+      slurm_jobs_from_squeue("m|13|RUNNING|None|7|x\n" + forged + "\nm|" + forged + "\n|1|node1|/v|m\n", "m").empty());
+  // What its fields hold besides, is of its own directory.
+  const auto jobs = slurm_jobs_from_squeue("m|13|RUNNING|None|7|" + label + "|2|node1|/jobs/a|1|node1|/v|m\n", "m");
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].user, 7);
+  EXPECT_EQ(jobs[0].directory, "/jobs/a|1|node1|/v");
 }
 
 TEST(SlurmText, TasksOfWhichSrunSaysThatTheyEndedBadly) {

@@ -98,6 +98,7 @@ class GuardedJob:
             "slurm_configuration": "",
             "partition": "",
             "system_places": False,
+            "volumes": "",
             "kubeconfig": "",
             "image": "",
             "namespace_prefix": "tesser-",

@@ -22,13 +22,13 @@ SCRIPT = ROOT / "tests" / "clusters" / "slurm-cluster.sh"
 
 
 class SlurmCluster:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, cpus: int = 1) -> None:
+        """With a processor each, two learners of one are always on both nodes."""
         self.directory = directory
         self._broken: set[int] = set()  # nodes that are lost or without their daemon
         self._is_controller_away = False
         self._look_again = 0.0
-        # With a processor each: two learners of one are always on both nodes.
-        up = self._script("up", "--cpus", 1, "--owner", os.getpid())
+        up = self._script("up", "--cpus", cpus, "--owner", os.getpid())
         if up.returncode == 3:
             pytest.skip(up.stderr.strip())
         assert up.returncode == 0, up.stderr
@@ -127,10 +127,11 @@ class SlurmCluster:
 
 
 @contextlib.contextmanager
-def slurm_cluster() -> Iterator[SlurmCluster]:
+def slurm_cluster(cpus: int = 1) -> Iterator[SlurmCluster]:
     # Not below pytest's own directories: munge refuses sockets whose path is long or open to others.
     with tempfile.TemporaryDirectory(prefix="tesser-slurm-", ignore_cleanup_errors=True) as directory:
-        cluster = SlurmCluster(Path(directory))
+        Path(directory).chmod(0o755)  # who has a job there is another user, perhaps
+        cluster = SlurmCluster(Path(directory), cpus)
         try:
             yield cluster
         finally:

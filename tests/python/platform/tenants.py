@@ -15,6 +15,7 @@ from tests.python.platform.server_process import Answer, Server
 IS_ROOT = os.geteuid() == 0
 FIRST_USER = 1_900_500_000
 SECRET = "a-secret-of-the-server"
+LOCAL = ("--node", "a=4,8GiB", "--node", "b=4,8GiB")
 
 
 class TenantServer(Server):
@@ -23,13 +24,13 @@ class TenantServer(Server):
     Red: ann and bea are members, ray administers, vic views. Blue: bob is a member.
     """
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, engine: tuple[str, ...] = LOCAL, first_user: int = FIRST_USER) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="tesser-tenants-", dir="/tmp"))
         self.place.chmod(0o755)
         self.program = self.place / "tesser"
         shutil.copy2(binary().resolve(), self.program)
-        users = ("--learner-users", f"{FIRST_USER}-{FIRST_USER + 99}") if IS_ROOT else ("--learner-users", "same")
-        super().__init__(self.place / "data", "--node", "a=4,8GiB", "--node", "b=4,8GiB", *users, *options)
+        users = ("--learner-users", f"{first_user}-{first_user + 1}") if IS_ROOT else ("--learner-users", "same")
+        super().__init__(self.place / "data", *engine, *users, *options)
         self.tokens: dict[str, str] = {}
 
     def words(self) -> list[str]:
