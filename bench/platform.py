@@ -389,11 +389,15 @@ def server_of(engine: str, directory: Path) -> Iterator[Server]:
                 yield Server(data, options, cluster_tests.ADDRESS)
 
 
-def measure(engine: str, rounds: int, jobs: int) -> list[Figure]:
+def measure(engine: str, rounds: int, jobs: int, wanted: Callable[[str], bool]) -> list[Figure]:
     figures = []
 
     def add(name: str, values: Sequence[float], unit: str = "s") -> None:
         figures.append(Figure.of(name, engine, values, unit))
+
+    def time_of(name: str, of: Callable[[Server, int], list[float]]) -> None:
+        if wanted(name):
+            add(name, of(server, rounds))
 
     with tempfile.TemporaryDirectory(prefix="tesser-bench-") as name:
         directory = Path(name)
@@ -401,32 +405,30 @@ def measure(engine: str, rounds: int, jobs: int) -> list[Figure]:
             server.start()
             try:
                 starts(server, 1)  # warms up
-                add("submit_to_running", starts(server, rounds))
-                add("recovery_guardian", guardian_recoveries(server, rounds))
-                add("recovery_learner", learner_recoveries(server, rounds))
-                add("recovery_server", server_recoveries(server, rounds))
-                overhead, resolution = overheads(server, max(rounds, 6), directory)
-                add("overhead", overhead, "%")
-                add("resolution", resolution, "%")
-                add("processor_time", processor_times(server, max(rounds // 2, 3), directory), "%")
-                if engine == "local":
+                time_of("submit_to_running", starts)
+                time_of("recovery_guardian", guardian_recoveries)
+                time_of("recovery_learner", learner_recoveries)
+                time_of("recovery_server", server_recoveries)
+                if wanted("overhead"):
+                    overhead, resolution = overheads(server, max(rounds, 6), directory)
+                    add("overhead", overhead, "%")
+                    add("resolution", resolution, "%")
+                if wanted("processor_time"):
+                    add("processor_time", processor_times(server, max(rounds // 2, 3), directory), "%")
+                if engine == "local" and wanted("api_requests"):
                     add("api_requests", requests_a_second(server, jobs), "requests/s")
                     for job in server.ask("GET", "/v1/jobs?limit=1000")["jobs"]:
                         server.ask("DELETE", f"/v1/jobs/{job['id']}")
                     until(lambda: not any((server.data / "jobs").iterdir()), "the stored jobs were not removed")
             finally:
                 server.stop()
-        if engine == "local":
-            for name, values, unit in many_jobs(directory):
-                add(name, values, unit)
+        if engine == "local" and wanted("jobs_700_makespan"):
+            with pretend_server(directory / "short") as server:
+                add("jobs_700_makespan", [platform_queue.makespan(server, SHORT_JOBS)])
+        if engine == "local" and wanted("queue_10000_api_p99"):
+            with pretend_server(directory / "queue") as server:
+                add("queue_10000_api_p99", platform_queue.answer_times(server, WAITING_JOBS), "ms")
     return figures
-
-
-def many_jobs(directory: Path) -> Iterator[tuple[str, list[float], str]]:
-    with pretend_server(directory / "short") as server:
-        yield "jobs_700_makespan", [platform_queue.makespan(server, SHORT_JOBS)], "s"
-    with pretend_server(directory / "queue") as server:
-        yield "queue_10000_api_p99", platform_queue.answer_times(server, WAITING_JOBS), "ms"
 
 
 @contextlib.contextmanager
@@ -445,12 +447,17 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES), help="of local, slurm, kubernetes, which needs root")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=STORED_JOBS, help="stored while requests are counted")
+    parser.add_argument("--figures", default="", help="names from the table, between commas; all without it")
     options = parser.parse_args()
+    names = [name for name in options.figures.split(",") if name]
+    for name in names:
+        if f"| {name} |" not in __doc__:
+            parser.error(f"there is no figure {name}")
     figures: list[Figure] = []
     for engine in options.engines.split(","):
         if engine not in ENGINES:
             parser.error(f"there is no engine {engine} to measure; engines: {', '.join(ENGINES)}")
-        figures += measure(engine, options.rounds, options.jobs)
+        figures += measure(engine, options.rounds, options.jobs, lambda name: not names or name in names)
     print(f"{'figure':20} {'engine':10} {'median':>10} {'p99':>10}")
     for each in figures:
         print(f"{each.figure:20} {each.engine:10} {each.median:10.3f} {each.p99:10.3f} {each.unit}")

@@ -122,12 +122,19 @@ Result<KubernetesApi::Objects> KubernetesApi::list(const std::string& path, cons
 }
 
 Result<bool> KubernetesApi::watch(const std::string& path, const std::string& selector, std::string& version,
-                                  ApiDeadline until, const See& see) {
+                                  ApiDeadline until, const See& see, const std::function<bool()>& goes_on) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(left(until)).count();
   std::string target = fmt::format("{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}", path,
                                    seconds, url_encoded(version));
   target += selector.empty() ? "" : "&" + selector;
   TESSER_ASSIGN_OR_RETURN(HttpsRequest request, prepared("GET", target, until));
+  bool had_enough = false;
+  if (goes_on) {
+    request.goes_on = [&] {
+      had_enough = !goes_on();
+      return !had_enough;
+    };
+  }
   std::string text;  // what is not yet a whole line
   bool is_too_old = false;
   request.receive = [&](std::string_view piece) -> Result<bool> {
@@ -153,6 +160,9 @@ Result<bool> KubernetesApi::watch(const std::string& path, const std::string& se
     return true;
   };
   const Result<HttpsAnswer> answer = client_->send(request);
+  if (had_enough) {
+    return true;
+  }
   if (!answer) {
     // The end of the time is how a quiet watch ends.
     return Clock::now() + milliseconds(5) >= until ? Result<bool>(true) : failed(answer.error().message);

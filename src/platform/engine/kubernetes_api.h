@@ -44,11 +44,11 @@ class KubernetesApi {
   Result<Objects> list(const std::string& path, const std::string& selector, ApiDeadline until);
 
   // Follows what happens to a collection after `version`, and moves it on. `see` gets the kind of each change ("ADDED",
-  // "MODIFIED", "DELETED") and the object, and says whether to go on. Returns when it had enough or the time is over;
-  // false when `version` is too old (410): list anew.
+  // "MODIFIED", "DELETED") and the object, and says whether to go on; so does `goes_on`, where given, every 50 ms.
+  // Returns when one of them had enough or the time is over; false when `version` is too old (410): list anew.
   using See = std::function<bool(const std::string& kind, const Json& object)>;
   Result<bool> watch(const std::string& path, const std::string& selector, std::string& version, ApiDeadline until,
-                     const See& see);
+                     const See& see, const std::function<bool()>& goes_on = nullptr);
 
  private:
   KubernetesApi(KubernetesAccess access, std::unique_ptr<HttpsClient> client)

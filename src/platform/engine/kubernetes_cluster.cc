@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json_members.h"
+#include "platform/engine/kubernetes_marks.h"
 #include "platform/web/url.h"
 
 namespace tesser::platform {
@@ -120,13 +121,17 @@ Result<void> KubernetesCluster::delete_pods(const std::string& team, const std::
       return {};
     }
     TESSER_ASSIGN_OR_RETURN(const Nodes there, nodes(look));
+    AwaitedMarks marks;
     for (const Json& pod : pods.items) {
       const std::string identity = string_at(pod, {"metadata", "uid"});
       const std::string phase = string_at(pod, {"status", "phase"});
       const auto node = there.find(string_at(pod, {"spec", "nodeName"}));
       // Nothing of it runs, or its node cannot say when nothing does; a node that comes back ends it.
-      const bool at_once = phase == "Succeeded" || phase == "Failed" || has_not_begun(pod) || node == there.end() ||
-                           node->second.is_lost;
+      const bool at_once = phase == "Succeeded" || phase == "Failed" || has_not_begun(pod) || marked_end(pod) ||
+                           node == there.end() || node->second.is_lost;
+      if (!at_once) {
+        marks.add(pod);
+      }
       const auto before = asked.find(identity);
       if (before != asked.end() && before->second >= at_once) {
         continue;
@@ -143,11 +148,11 @@ Result<void> KubernetesCluster::delete_pods(const std::string& team, const std::
       return failed(fmt::format("{} pods of {} still end; their nodes have not said that they are gone",
                                 pods.items.size(), what));
     }
-    // Wakes when one of them has gone, and now and then to see whether a node has been lost.
+    // Wakes when one of them has gone or ended, and now and then to see whether a node has been lost.
     std::string version = pods.version;
-    const auto seen =
-        api->watch(path_of(team, "pods"), selector, version, std::min(until, Clock::now() + milliseconds(1000)),
-                   [](const std::string& kind, const Json&) { return kind != "DELETED"; });
+    const auto seen = api->watch(
+        path_of(team, "pods"), selector, version, std::min(until, Clock::now() + milliseconds(1000)),
+        [](const std::string& kind, const Json&) { return kind != "DELETED"; }, [&] { return !marks.is_any_there(); });
     if (!seen) {
       std::this_thread::sleep_for(kPoll);
     }

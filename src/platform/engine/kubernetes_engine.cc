@@ -8,6 +8,7 @@
 
 #include "platform/engine/kubernetes_cluster.h"
 #include "platform/engine/kubernetes_guardians.h"
+#include "platform/engine/kubernetes_marks.h"
 #include "platform/engine/kubernetes_objects.h"
 #include "platform/job/learner_user.h"
 #include "platform/job/volume.h"
@@ -45,8 +46,13 @@ class KubernetesEngine : public Engine {
 
   KubernetesCluster cluster_;
   KubernetesGuardians guardians_{cluster_};
-  // Where the watch of a job goes on: the version of what learners() or the last watch saw.
-  std::map<std::string, std::string> versions_;
+  // Of a job, by team and name: where its watch goes on, which is the version of what learners() or the last watch saw,
+  // and the marks of those that had not ended then.
+  struct Watch {
+    std::string version;
+    AwaitedMarks marks;
+  };
+  std::map<std::string, Watch> watches_;
 };
 
 Result<std::vector<Node>> KubernetesEngine::nodes() {
@@ -135,7 +141,10 @@ Result<void> KubernetesEngine::create_learners(const Deployment& deployment, con
   for (const auto& [name, node] : nodes) {
     accelerators.insert(node.accelerators.begin(), node.accelerators.end());
   }
-  TESSER_RETURN_IF_ERROR(make_directory(Volume(deployment.volume).attempt(deployment.attempt), runs_as));
+  {
+    const ActingAs learner(user);  // whose directory it becomes one in
+    TESSER_RETURN_IF_ERROR(make_directory(marks_directory(deployment.volume, deployment.attempt), runs_as));
+  }
 
   const std::string policy = job_policy(deployment.job, owner);
   TESSER_ASSIGN_OR_RETURN(ApiAnswer answer,
@@ -209,11 +218,20 @@ Result<std::vector<LearnerStatus>> KubernetesEngine::learners(const std::string&
   const ApiDeadline until = cluster_.patience();
   TESSER_ASSIGN_OR_RETURN(const auto pods,
                           cluster_.api->list(cluster_.path_of(team, "pods"), pod_selector("learner", job), until));
-  versions_[team + "/" + job] = pods.version;
+  Watch& watch = watches_[team + "/" + job];
+  watch.version = pods.version;
+  watch.marks.clear();
   std::vector<LearnerStatus> statuses;
   bool some_run = false;
   for (const Json& pod : pods.items) {
     if (auto status = read_learner(pod)) {
+      const auto end = status->state != LearnerState::kEnded ? marked_end(pod) : std::nullopt;
+      if (end) {
+        status->state = LearnerState::kEnded;
+        status->reason = *end;
+      } else if (status->state != LearnerState::kEnded) {
+        watch.marks.add(pod);
+      }
       some_run = some_run || (status->state != LearnerState::kEnded && !status->node.empty());
       statuses.push_back(std::move(*status));
     }
@@ -236,22 +254,23 @@ Result<std::vector<LearnerStatus>> KubernetesEngine::learners(const std::string&
 
 void KubernetesEngine::wait(const std::string& job, const std::string& team, milliseconds time) {
   const ApiDeadline until = Clock::now() + time;
-  std::string& version = versions_[team + "/" + job];
+  Watch& watch = watches_[team + "/" + job];
   const auto rest = [&] { std::this_thread::sleep_until(std::min(until, Clock::now() + kRest)); };
-  if (version.empty()) {  // learners() has not been asked yet, or could not be
+  if (watch.version.empty()) {  // learners() has not been asked yet, or could not be
     const auto pods = cluster_.api->list(cluster_.path_of(team, "pods"), pod_selector("learner", job), until);
     if (!pods) {
       rest();
       return;
     }
-    version = pods->version;
+    watch.version = pods->version;
   }
-  const Result<bool> seen = cluster_.api->watch(cluster_.path_of(team, "pods"), pod_selector("learner", job), version,
-                                                until, [](const std::string&, const Json&) { return false; });
+  const Result<bool> seen = cluster_.api->watch(
+      cluster_.path_of(team, "pods"), pod_selector("learner", job), watch.version, until,
+      [](const std::string&, const Json&) { return false; }, [&] { return !watch.marks.is_any_there(); });
   if (!seen) {
     rest();
   } else if (!*seen) {
-    version.clear();  // too old: who asks learners() next sees all that happened
+    watch.version.clear();  // too old: who asks learners() next sees all that happened
   }
 }
 

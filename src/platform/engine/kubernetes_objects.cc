@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/json_members.h"
+#include "platform/engine/kubernetes_marks.h"
 #include "platform/engine/kubernetes_status.h"
 #include "platform/job/learner_user.h"
 #include "platform/job/volume.h"
@@ -31,10 +32,22 @@ std::string literal_list(const std::vector<std::string>& words) {
 }
 
 // The first process of a container, so that signals reach the command and its orphans are waited for. What the command
-// itself says goes to the file "$0".
+// itself says goes to the file "$0". When it and all that it has left behind are gone, that is marked in the directory
+// "$1" (kubernetes_marks.h): a kubelet looks once a second.
 constexpr const char* kLearnerShell = R"(trap 'kill -TERM "$child"' TERM
+mark="$1/ended-$TESSER_POD"; shift; unset TESSER_POD
 "$@" >> "$0" 2>&1 < /dev/null & child=$!
-while :; do wait "$child"; code=$?; kill -0 "$child" 2> /dev/null || exit "$code"; done)";
+while :; do wait "$child"; code=$?; kill -0 "$child" 2> /dev/null || break; done
+if [ $$ = 1 ]; then while kill -KILL -1 2> /dev/null; do sleep 0.01; done; fi
+kills=0
+for file in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+[ -r "$file" ] && while read -r name count; do [ "$name" != oom_kill ] || kills=$count; done < "$file"
+done
+echo "$code $kills" > "$mark.new" && mv "$mark.new" "$mark"
+exit "$code")";
+
+// What makes a pod one and no other, also of those that have had its name.
+constexpr const char* kPodVariable = R"({"name":"TESSER_POD","valueFrom":{"fieldRef":{"fieldPath":"metadata.uid"}}})";
 
 // Starts a guardian that was killed at once, where Kubernetes would wait longer each time; after a few deaths it is
 // Kubernetes' turn. Nothing is lost when a guardian is killed, so it gets no time to end.
@@ -71,10 +84,14 @@ std::string owner_references(const std::optional<Owner>& owner) {
          "]";
 }
 
-std::string environment_text(const std::map<std::string, std::string>& environment) {
+// `more`: an entry that is JSON already.
+std::string environment_text(const std::map<std::string, std::string>& environment, const std::string& more = "") {
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment) {
     entries.push_back(JsonMembers().add("name", name).add("value", literal(value)).object());
+  }
+  if (!more.empty()) {
+    entries.push_back(more);
   }
   return json_list(entries, [](const std::string& entry) { return entry; });
 }
@@ -129,14 +146,14 @@ std::string security_of_pod(const RunsAs& runs_as) {
 }
 
 std::string container(const std::string& name, const EngineSettings& settings, const std::string& command,
-                      const std::map<std::string, std::string>& environment, const std::filesystem::path& volume,
-                      const std::string& resources, const Mounts& mounts, const std::string& powers = "[]") {
+                      const std::string& environment, const std::filesystem::path& volume, const std::string& resources,
+                      const Mounts& mounts, const std::string& powers = "[]") {
   return JsonMembers()
       .add("name", name)
       .add("image", settings.image)
       .add("imagePullPolicy", std::string("IfNotPresent"))
       .add_text("command", command)
-      .add_text("env", environment_text(environment))
+      .add_text("env", environment)
       .add("workingDir", volume.string())
       .add_text("resources", resources)
       .add_text("volumeMounts", mounts.mounts())
@@ -207,7 +224,8 @@ std::string learner_pod(const EngineSettings& settings, const Deployment& deploy
     mounts.host(directory, true);
   }
   std::vector<std::string> command{"/bin/sh", "-c", kLearnerShell,
-                                   Volume(deployment.volume).learner_output(deployment.attempt, rank).string()};
+                                   Volume(deployment.volume).learner_output(deployment.attempt, rank).string(),
+                                   marks_directory(deployment.volume, deployment.attempt).string()};
   command.insert(command.end(), deployment.command.begin(), deployment.command.end());
   std::map<std::string, std::string> environment = deployment.environment;
   environment["TESSER_RANK"] = std::to_string(rank);
@@ -221,11 +239,11 @@ std::string learner_pod(const EngineSettings& settings, const Deployment& deploy
           .add("enableServiceLinks", false)
           .add_text("securityContext", security_of_pod(runs_as))
           .add_text("tolerations", tolerations())
-          .add_text("containers",
-                    "[" +
-                        container("learner", settings, literal_list(command), environment, deployment.volume,
-                                  resources_text(deployment.each, accelerators), mounts) +
-                        "]")
+          .add_text("containers", "[" +
+                                      container("learner", settings, literal_list(command),
+                                                environment_text(environment, kPodVariable), deployment.volume,
+                                                resources_text(deployment.each, accelerators), mounts) +
+                                      "]")
           .add_text("volumes", mounts.volumes())
           .object();
   return JsonMembers()
@@ -288,10 +306,11 @@ std::string guardian_job(const EngineSettings& settings, const GuardianStart& st
       .add("enableServiceLinks", has_account)
       .add_text("securityContext", security_of_pod(runs_as))
       .add_text("tolerations", tolerations())
-      .add_text("containers", "[" +
-                                  container("guardian", settings, literal_list(command), start.environment,
-                                            start.volume, resources, mounts, powers) +
-                                  "]")
+      .add_text("containers",
+                "[" +
+                    container("guardian", settings, literal_list(command), environment_text(start.environment),
+                              start.volume, resources, mounts, powers) +
+                    "]")
       .add_text("volumes", mounts.volumes());
   if (has_account) {
     specification.add("serviceAccountName", std::string(kGuardianAccount));

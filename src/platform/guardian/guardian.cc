@@ -35,6 +35,7 @@ constexpr milliseconds kLockPatience{10'000};
 constexpr milliseconds kOthersEnd{300};
 // A learner's process kills its command after the grace; so much longer it may take to say so.
 constexpr milliseconds kAfterGrace{5000};
+constexpr milliseconds kAfterOthersEnd{500};
 constexpr milliseconds kFirstPause{50};
 constexpr milliseconds kLongestPause{5000};
 constexpr milliseconds kIdle{1000};
@@ -514,13 +515,18 @@ class Guardian {
     const EndCause cause = attempt.end->cause;
     const bool is_gentle =
         cause == EndCause::kHalt || cause == EndCause::kYield || (cause == EndCause::kFail && attempt.has_gone);
-    milliseconds time = is_gentle ? milliseconds(manifest_.grace) + kAfterGrace : kOthersEnd;
-    if (cause == EndCause::kDone || cause == EndCause::kDelete || !attempt.has_gone) {
+    const bool is_awaited = cause != EndCause::kDelete && attempt.has_gone;
+    if (cause == EndCause::kDone) {
       return;
     }
+    const milliseconds grace = is_gentle ? milliseconds(manifest_.grace) : is_awaited ? kOthersEnd : milliseconds(0);
+    const milliseconds time = grace + (is_gentle ? kAfterGrace : kAfterOthersEnd);
     {
       const ActingAs learner(learner_);
-      (void)write_marker_once(volume_.stop(attempt.number), "{}");
+      (void)write_file_atomically(volume_.stop(attempt.number), to_json(Stop{grace}));
+    }
+    if (!is_awaited) {
+      return;
     }
     const auto already = std::chrono::microseconds(microseconds_since_1970() - attempt.end->time);
     const auto until = steady_clock::now() + std::max(time - std::chrono::ceil<milliseconds>(already), milliseconds(0));

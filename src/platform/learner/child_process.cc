@@ -183,6 +183,13 @@ std::optional<std::int64_t> killed_for_memory() {
       }
     }
   }
+  // A container has its own group where others have the first one of all, and on version 1 still the other's name for
+  // it.
+  for (const char* file : {"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}) {
+    if (const auto number = kills_in(file)) {
+      return number;
+    }
+  }
   return std::nullopt;
 }
 

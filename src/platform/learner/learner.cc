@@ -43,6 +43,7 @@ constexpr milliseconds kLook{20};            // between two looks at the volume
 constexpr milliseconds kBesideEnds{2000};    // for what runs beside a stage, after it
 constexpr milliseconds kLeftoversEnd{1000};  // from SIGTERM to SIGKILL for what a command leaves behind
 constexpr milliseconds kKillTakes{10'000};
+constexpr milliseconds kAfterKill{200};
 constexpr milliseconds kLogTakes{30'000};  // for the rest of the log, when its disk does not take it
 constexpr milliseconds kMarkerTakes{60'000};
 constexpr int kWrongInput = 2;  // exit code of tesser's commands
@@ -73,6 +74,7 @@ class Learner {
   void take_signals(milliseconds wait);
   void reap();
   bool is_to_stop();
+  milliseconds grace() const;
   void fail(const std::string& error_class, const std::string& reason);
   void fail(const Error& error) {
     fail(error.code == ErrorCode::kFailed ? "S" : "U", error.message);
@@ -265,23 +267,24 @@ bool Learner::run_stage(const CommandStage& stage, const LearnerCommand& command
 
 // Until the main process has ended, by itself or because it was told to.
 void Learner::watch(pid_t main, pid_t group) {
-  std::optional<Clock::time_point> kill_at;
+  std::optional<Clock::time_point> told;
   while (!main_status_) {
     take_signals(kLook);
     reap();
     if (main_status_) {
       return;
     }
-    if (!kill_at && is_to_stop()) {
+    if (!told && is_to_stop()) {
       exit_.stopped = true;
-      kill_at = Clock::now() + manifest_.grace;
+      told = Clock::now();
       ::kill(-group, SIGTERM);
       ::kill(-group, SIGCONT);  // of a paused one, which would not see it
     }
-    if (kill_at && Clock::now() >= *kill_at) {
+    // Who waits for its end may have less time meanwhile than there was.
+    if (told && Clock::now() >= *told + grace()) {
       if (!tree_.end_all(kKillTakes, [this] { reap(); }) || !main_status_) {
         ::kill(main, SIGKILL);
-        kill_at = Clock::now() + kKillTakes;
+        take_signals(kAfterKill);
       }
     }
   }
@@ -301,7 +304,7 @@ void Learner::end_leftovers(const CommandStage& stage, pid_t group) {
   }
   if (!tree_.processes().empty()) {
     ::kill(-group, SIGTERM);
-    wait_for_end(kLeftoversEnd);
+    wait_for_end(exit_.stopped ? std::min(kLeftoversEnd, grace()) : kLeftoversEnd);
   }
   if (!tree_.end_all(kKillTakes, [this] { reap(); })) {
     fail("S",
@@ -367,6 +370,12 @@ void Learner::reap() {
 }
 
 bool Learner::is_to_stop() { return was_told_ || ::access(volume_.stop(options_.attempt).c_str(), F_OK) == 0; }
+
+// Of a command that was told to end.
+milliseconds Learner::grace() const {
+  const Result<Stop> stop = read_stop(volume_.stop(options_.attempt));
+  return stop && stop->grace ? std::min<milliseconds>(*stop->grace, manifest_.grace) : milliseconds(manifest_.grace);
+}
 
 void Learner::fail(const std::string& error_class, const std::string& reason) {
   exit_.error_class = error_class;

@@ -54,6 +54,14 @@ std::string to_json(const Go& go) {
       .object();
 }
 
+std::string to_json(const Stop& stop) {
+  JsonMembers members;
+  if (stop.grace) {
+    members.add("grace_milliseconds", static_cast<std::int64_t>(stop.grace->count()));
+  }
+  return members.object();
+}
+
 std::string to_json(const LearnerExit& exit) {
   return JsonMembers()
       .add("rank", exit.rank)
@@ -92,6 +100,14 @@ Result<Go> read_go(const std::filesystem::path& path) {
     go.learners = static_cast<int>(reader.integer("learners", 1));
     go.master_address = reader.string("master_address");
     go.master_port = static_cast<int>(reader.integer("master_port", 0));
+  });
+}
+
+Result<Stop> read_stop(const std::filesystem::path& path) {
+  return read_marker<Stop>(path, [](JsonReader& reader, Stop& stop) {
+    if (reader.has("grace_milliseconds")) {
+      stop.grace = std::chrono::milliseconds(reader.integer("grace_milliseconds", 0));
+    }
   });
 }
 

@@ -4,6 +4,7 @@
 // kInvalidInput.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -34,6 +35,11 @@ struct Go {
   int master_port = 0;
 };
 
+// stop: the command is to end.
+struct Stop {
+  std::optional<std::chrono::milliseconds> grace;  // from SIGTERM to SIGKILL, where it is another than the manifest's
+};
+
 // exit-R.json: the command has ended, its log is complete, none of its processes is left.
 struct LearnerExit {
   int rank = 0;
@@ -53,9 +59,11 @@ struct LearnerExit {
 
 std::string to_json(const LearnerUp& up);
 std::string to_json(const Go& go);
+std::string to_json(const Stop& stop);
 std::string to_json(const LearnerExit& exit);
 Result<LearnerUp> read_learner_up(const std::filesystem::path& path);
 Result<Go> read_go(const std::filesystem::path& path);
+Result<Stop> read_stop(const std::filesystem::path& path);
 Result<LearnerExit> read_learner_exit(const std::filesystem::path& path);
 
 // Where the learners of an attempt meet, from all their markers in the order of ranks: 127.0.0.1 when they share one

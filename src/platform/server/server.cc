@@ -86,7 +86,8 @@ Result<void> write_private(const fs::path& path, std::string_view text) {
   return written;
 }
 
-// Whether a user may pass through the directory and run the program; what it may not, and what to do.
+// Whether a user may pass through the directory and run the program, where one is named; what it may not, and what to
+// do.
 Result<void> check_reach(int user, const fs::path& directory, const fs::path& program) {
   struct Need {
     fs::path path;
@@ -101,13 +102,15 @@ Result<void> check_reach(int user, const fs::path& directory, const fs::path& pr
     }
   };
   add_way_to(directory / "x");
-  add_way_to(program);
-  std::error_code error;
-  const fs::path real = fs::canonical(program, error);
-  if (!error) {
-    add_way_to(real);
+  if (!program.empty()) {
+    add_way_to(program);
+    std::error_code error;
+    const fs::path real = fs::canonical(program, error);
+    if (!error) {
+      add_way_to(real);
+    }
+    needs.push_back({error ? program : real, R_OK | X_OK});
   }
-  needs.push_back({error ? program : real, R_OK | X_OK});
   const pid_t child = ::fork();
   if (child < 0) {
     return failed(fmt::format("no process can be started: {}", std::strerror(errno)));
@@ -261,10 +264,11 @@ class PlatformServer final : public Server {
       users.last = kLastLearnerUser;
     }
     learner_users_ = {users.first, users.last};
-    if (options_.engine.kind != "local") {
-      return {};  // its nodes have programs of their own
-    }
     const fs::path probe = options_.data / "jobs";
+    if (options_.engine.kind != "local") {
+      // Its nodes have programs of their own; the data is read here, too, with the rights of its team.
+      return check_reach(users.first, probe, "");
+    }
     TESSER_RETURN_IF_ERROR(check_reach(users.first, probe, options_.tesser));
     const auto captures =
         options_.python.has_parent_path() ? check_reach(users.first, probe, options_.python) : Result<void>();

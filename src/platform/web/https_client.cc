@@ -283,7 +283,11 @@ Result<void> CurlClient::run(Transfer& transfer) {
     if (is_cancelled_) {
       return failed(fmt::format("{}: the request was cancelled", where(request)));
     }
-    std::chrono::milliseconds rest = kLongestPoll;
+    if (request.goes_on && !request.goes_on()) {
+      transfer.is_done = true;
+      break;
+    }
+    std::chrono::milliseconds rest = request.goes_on ? std::min(kLongestPoll, request.look) : kLongestPoll;
     if (request.limits.idle.count() > 0) {
       const auto idle = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - transfer.last_byte);
       if (idle >= request.limits.idle) {

@@ -57,6 +57,10 @@ struct HttpsRequest {
   // Takes the body of an answer with a status below 300 piece by piece, on the sending thread, instead of
   // HttpsAnswer::body. An error ends the request with it; false ends it with success, and its connection is closed.
   std::function<Result<bool>(std::string_view)> receive;
+  // Asked every `look` while the request is under way, on the sending thread, where set: false ends it as receive()
+  // does, perhaps before there is a status (0).
+  std::function<bool()> goes_on;
+  std::chrono::milliseconds look{50};
   // A longer body (of those kept in HttpsAnswer::body) is an error.
   std::size_t most_body_bytes = std::size_t{64} << 20;
 

@@ -68,8 +68,15 @@ void EngineConformance::SetUp() {
 void EngineConformance::TearDown() {
   if (engine_ != nullptr) {
     for (const Deployment& each : jobs_) {
-      const auto removed = engine_->remove(each.job, each.team, std::nullopt);
-      EXPECT_TRUE(removed) << removed.error().message;
+      // As a guardian does: tries on. A system that has just been away may need longer than an engine's patience.
+      Result<void> removed;
+      EXPECT_TRUE(eventually(
+          [&] {
+            removed = engine_->remove(each.job, each.team, std::nullopt);
+            return bool(removed);
+          },
+          cluster_->node_limit()))
+          << removed.error().message;
     }
   }
   std::error_code ignored;

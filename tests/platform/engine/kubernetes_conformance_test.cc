@@ -32,6 +32,7 @@ class TestCluster : public EngineCluster {
   TestCluster() {
     char name[] = "/tmp/tesser-kubernetes-XXXXXX";
     directory_ = ::mkdtemp(name);
+    std::filesystem::permissions(directory_, std::filesystem::perms(0755));  // users of learners may pass
   }
   ~TestCluster() override {
     std::error_code ignored;
@@ -161,15 +162,14 @@ TEST_P(KubernetesTest, LearnersHaveNoPowers) {
   EXPECT_THAT(text, HasSubstr("Read-only file system"));
 }
 
-TEST_P(KubernetesTest, LearnersRunAsTheOwnerOfTheVolume) {
-  const Deployment deployment = job(1, "id -u > $name.user.new; mv $name.user.new $name.user");
-  ASSERT_EQ(::chown(deployment.volume.c_str(), 12345, 12346), 0);
-  std::filesystem::create_directories(deployment.volume / "attempts" / "1");
-  std::filesystem::permissions(deployment.volume / "attempts" / "1", std::filesystem::perms::all);
+TEST_P(KubernetesTest, LearnersRunAsTheOwnerOfTheirPartOfTheVolume) {
+  const Deployment deployment = job(1, "id > $name.user.new; mv $name.user.new $name.user");
+  std::filesystem::create_directories(deployment.volume / "attempts");
+  ASSERT_EQ(::chown((deployment.volume / "attempts").c_str(), 12345, 12346), 0);
   ASSERT_TRUE(engine_->deploy(deployment));
   const auto path = deployment.volume / "1-0.user";
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(path); }, cluster_->limit()));
-  EXPECT_EQ(*read_file(path), "12345\n");
+  EXPECT_THAT(*read_file(path), HasSubstr("uid=12345 gid=12346"));
 }
 
 TEST_P(KubernetesTest, AnImageThatIsNotThereIsSaid) {
@@ -198,6 +198,32 @@ TEST_P(KubernetesTest, WaitWakesWhenALearnerEnds) {
     EXPECT_LT(steady_clock::now() - begin, milliseconds(30000));
   }
   expect_state(*engine_, deployment, LearnerState::kEnded);
+}
+
+TEST_P(KubernetesTest, AnEndIsSeenAtOnceAndWithoutTheKubelet) {
+  const Deployment deployment =
+      job(2, "if [ $TESSER_RANK = 0 ]; then until [ -e $TEST_VOLUME/go ]; do :; done; exit 3; fi");
+  ASSERT_TRUE(engine_->deploy(deployment));
+  expect_state(*engine_, deployment, LearnerState::kRunning);
+  const std::string node = TestCluster::number(deployment.nodes[0]);
+  TestCluster::script("kill-kubelet", node);
+  std::thread other([&] {
+    std::this_thread::sleep_for(milliseconds(200));
+    std::ofstream(deployment.volume / "go");
+  });
+  const auto begin = steady_clock::now();
+  while (status(*engine_, deployment, 0)->state == LearnerState::kRunning &&
+         steady_clock::now() - begin < milliseconds(5000)) {
+    engine_->wait(deployment.job, deployment.team, milliseconds(5000));
+  }
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(2000));  // of which 200 were ours
+  other.join();
+  EXPECT_EQ(status(*engine_, deployment, 0)->state, LearnerState::kEnded);
+  EXPECT_EQ(status(*engine_, deployment, 1)->state, LearnerState::kRunning);
+  const auto removed = engine_->remove(deployment.job, deployment.team, std::nullopt);
+  EXPECT_TRUE(removed) << removed.error().message;
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(10000));  // it waits for the other node, and not for this one
+  TestCluster::script("start-node", node);
 }
 
 TEST_P(KubernetesTest, AWatchFromTooFarBackSaysSo) {

@@ -7,6 +7,7 @@
 
 #include "platform/engine/kubernetes_access.h"
 #include "platform/engine/kubernetes_api.h"
+#include "platform/engine/kubernetes_marks.h"
 #include "platform/engine/kubernetes_objects.h"
 #include "platform/engine/kubernetes_status.h"
 
@@ -235,12 +236,46 @@ TEST(KubernetesObjects, WordsReachTheContainerAsTheyAre) {
   // Kubernetes reads "$$" as "$".
   EXPECT_EQ(*command.back().string(), "echo $$HOME $$(date) \"$$$$\"");
   EXPECT_EQ(string_at(container.find("env")->array()->front(), {"value"}), "$$(B) \\ \"c\"\n");
+  EXPECT_EQ(string_at(container.find("env")->array()->back(), {"valueFrom", "fieldRef", "fieldPath"}), "metadata.uid");
   EXPECT_EQ(string_at(container, {"resources", "limits", "nvidia.com/gpu"}), "1");
   EXPECT_EQ(string_at(container, {"resources", "requests", "cpu"}), "250m");
   EXPECT_EQ(container.find("volumeMounts")->array()->size(), 3U);  // shared memory, /volume, /opt: each once
   EXPECT_EQ(*json_at(pod, {"spec", "securityContext", "runAsUser"})->integer(), 1000);
   EXPECT_EQ(string_at(pod, {"spec", "schedulerName"}), "tesser");
   EXPECT_EQ(string_at(json_at(pod, {"metadata", "ownerReferences"})->array()->front(), {"uid"}), "u");
+}
+
+TEST(KubernetesMarks, SayThatALearnerHasEnded) {
+  const std::filesystem::path volume = std::filesystem::temp_directory_path() / ("marks-" + std::to_string(::getpid()));
+  const auto pod = [&](const std::string& identity, const std::string& labels) {
+    return json(R"({"metadata":{"uid":")" + identity + R"(","labels":)" + labels +
+                R"(},"spec":{"containers":[{"workingDir":")" + volume.string() + "\"}]}}");
+  };
+  const std::string of_learner = R"({"tesser/attempt":"3"})";
+  const std::filesystem::path directory = marks_directory(volume, 3);
+  EXPECT_FALSE(marked_end(pod("a", of_learner)));  // there is no directory yet
+  std::filesystem::create_directories(directory);
+  AwaitedMarks awaited;
+  EXPECT_FALSE(awaited.is_any_there());
+  awaited.add(pod("a", of_learner));
+  awaited.add(pod("b", of_learner));
+  EXPECT_FALSE(awaited.is_any_there());
+  std::ofstream(directory / "ended-a.new") << "1";
+  EXPECT_FALSE(marked_end(pod("a", of_learner)));
+  const std::map<std::string, std::string> reasons{
+      {"0 0\n", ""}, {"137 0\n", ""}, {"137 2\n", "OOMKilled"}, {"1 2\n", ""}, {"", ""}, {"137", ""}, {"x y z", ""}};
+  for (const auto& [text, reason] : reasons) {
+    std::ofstream(directory / "ended-a") << text;
+    EXPECT_EQ(marked_end(pod("a", of_learner)), reason) << text;
+  }
+  EXPECT_TRUE(awaited.is_any_there());
+  EXPECT_FALSE(marked_end(pod("b", of_learner)));
+  EXPECT_FALSE(marked_end(pod("a", R"({"tesser/attempt":"4"})")));
+  EXPECT_FALSE(marked_end(pod("a", "{}")));  // of a guardian
+  EXPECT_FALSE(marked_end(pod("../ended-a", of_learner)));
+  awaited.clear();
+  EXPECT_FALSE(awaited.is_any_there());
+  std::filesystem::remove_all(volume);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ class Platform:
 
     directory: Path
     port: int
+    options: tuple[str, ...] = ("--learner-users", "same")
     server: subprocess.Popen | None = None
     log: Path = field(init=False)
 
@@ -62,8 +63,7 @@ class Platform:
 
     def start(self) -> None:
         command = [binary(), "server", "--data", self.directory / "data", "--listen", f"{ADDRESS}:{self.port}"]
-        command += ["--learner-users", "same"] if os.geteuid() == 0 else []
-        command += engine_options()
+        command += [*self.options, *engine_options()]
         with self.log.open("ab") as log:
             self.server = subprocess.Popen([str(word) for word in command], stdout=log, stderr=log)
         self.wait_until(self.answers, "the server's answer")
@@ -137,18 +137,25 @@ class Platform:
 
 
 @contextmanager
-def platform() -> Iterator[Platform]:
+def platform(*options: str) -> Iterator[Platform]:
     with socket.socket() as listener:
         listener.bind((ADDRESS, 0))
         port = listener.getsockname()[1]
     directory = Path(tempfile.mkdtemp(prefix="tesser-platform-"))
-    made = Platform(directory, port)
+    made = Platform(directory, port, options or Platform.options)
+    if options:
+        directory.chmod(0o755)  # other users than root pass through it
     try:
         made.start()
         yield made
     finally:
         if made.server is not None:
             made.kill()
+        # Of a test that failed, whose jobs would go on and hold their nodes.
+        for kind in ("jobs", "pods"):
+            words = ("delete", kind, "-A", "--selector", "app=tesser", "--wait=false", "--grace-period=0", "--force")
+            command = ("kubectl", "--kubeconfig", f"{CLUSTER}/kubeconfig", *words)
+            subprocess.run(command, check=False, capture_output=True)
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -33,6 +33,11 @@ TEST(Markers, ReadWhatTheyWrite) {
   ASSERT_TRUE(write_file_atomically(path("go"), to_json(Go{2, "10.0.0.1", 7000})));
   EXPECT_EQ(read_go(path("go"))->master_address, "10.0.0.1");
 
+  ASSERT_TRUE(write_file_atomically(path("stop"), to_json(Stop{std::chrono::milliseconds(300)})));
+  EXPECT_EQ(read_stop(path("stop"))->grace, std::chrono::milliseconds(300));
+  ASSERT_TRUE(write_file_atomically(path("stop"), to_json(Stop{})));
+  EXPECT_EQ(read_stop(path("stop"))->grace, std::nullopt);
+
   LearnerExit exit;
   exit.rank = 1;
   exit.signal = 9;

@@ -221,6 +221,27 @@ TEST_F(HttpsClientTest, AnEndlessAnswerEndsWhenItsReaderHasEnough) {
   EXPECT_THAT(refused.error().message, HasSubstr("not what was expected"));
 }
 
+TEST_F(HttpsClientTest, ARequestEndsWhenItsSenderHasEnough) {
+  const auto open = client();
+  for (const char* path : {"/silent", "/ticks"}) {
+    HttpsRequest request = get(path);
+    const auto start = std::chrono::steady_clock::now();
+    request.look = milliseconds(20);
+    request.receive = [](std::string_view) -> Result<bool> { return true; };
+    int looks = 0;
+    request.goes_on = [&] {
+      ++looks;
+      return since(start) < milliseconds(300);
+    };
+    const Result<HttpsAnswer> answer = open->send(request);
+    ASSERT_TRUE(answer) << path << ": " << answer.error().message;
+    EXPECT_GE(since(start), milliseconds(300));
+    EXPECT_LT(since(start), milliseconds(2000));
+    EXPECT_GE(looks, 5) << path;
+  }
+  EXPECT_TRUE(open->send(get("/echo")));
+}
+
 TEST_F(HttpsClientTest, LimitsHold) {
   const auto open = client();
   HttpsRequest request = get("/silent");

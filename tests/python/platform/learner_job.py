@@ -66,8 +66,9 @@ class LearnerJob:
         partial.write_text(json.dumps(go))
         partial.rename(self.directory() / "go.json")
 
-    def stop(self) -> None:
-        (self.directory() / "stop").touch()
+    def stop(self, text: str = "") -> None:
+        (self.directory() / "stop.new").write_text(text)
+        (self.directory() / "stop.new").rename(self.directory() / "stop")
 
     def ended(self, rank: int = 0) -> dict:
         path = self.directory() / f"exit-{rank}.json"

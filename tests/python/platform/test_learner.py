@@ -145,6 +145,19 @@ def test_stop_ends_softly_and_then_hard(make_job):
     assert (exit["signal"], exit["class"], exit["stopped"]) == (9, "S", True)
 
 
+def test_who_stops_a_command_may_have_less_time_than_its_grace(make_job):
+    job = make_job("trap '' TERM; echo begun; while :; do sleep 0.05; done", grace_seconds=60)
+    job.start()
+    job.go()
+    wait_for(lambda: job.texts() == ["begun"], "no line")
+    job.stop('{"grace_milliseconds": 50000}')
+    time.sleep(0.5)
+    assert not (job.directory() / "exit-0.json").exists()
+    job.stop('{"grace_milliseconds": 100}')
+    exit = job.ended()
+    assert (exit["signal"], exit["class"], exit["stopped"]) == (9, "S", True)
+
+
 def test_a_learner_that_is_told_to_end_ends_its_command(make_job):
     job = make_job("trap 'echo saved; exit 7' TERM; echo begun; while :; do sleep 0.05; done")
     process = job.start()
