@@ -36,7 +36,7 @@ FUZZ_AT_ONCE = 2
 TESTED_BY_PYTHON = {"cli"}
 # Folders of tests/python that run one after the other, beside the other groups and all folders in none; each takes
 # about as long. Tests of the platform mostly wait.
-SIDE_BY_SIDE = ({"distributed", "hub", "models", "transport"}, {"page", "platform"})
+SIDE_BY_SIDE = ({"distributed", "models", "transport"}, {"hub", "page", "platform"})
 # Folders of src/ that have a library, and a test program, for each folder in them.
 HAS_PARTS = {"platform"}
 # Test programs that mostly wait for others' clocks, and so run beside the other ones.
