@@ -1,11 +1,8 @@
 #include "platform/guardian/guardian.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
-#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -16,6 +13,7 @@
 #include "platform/guardian/attempt_view.h"
 #include "platform/guardian/data_steps.h"
 #include "platform/guardian/journal.h"
+#include "platform/guardian/next_step.h"
 #include "platform/guardian/server_link.h"
 #include "platform/guardian/watches.h"
 #include "platform/job/learner_user.h"
@@ -46,32 +44,6 @@ constexpr milliseconds kSharedDelay{1000};
 
 bool is_released(JobState state) { return state == JobState::kQueued || state == JobState::kHalted || is_final(state); }
 
-// The states from one to another, without the first; each may follow the one before it.
-std::vector<JobState> way_to(JobState from, JobState to) {
-  constexpr std::array<JobState, 4> kBetween{JobState::kDeploying, JobState::kDownloading, JobState::kProcessing,
-                                             JobState::kStoring};
-  std::map<JobState, JobState> came_from;
-  std::deque<JobState> open{from};
-  while (!open.empty()) {
-    const JobState at = open.front();
-    open.pop_front();
-    if (may_follow(at, to)) {
-      std::vector<JobState> way{to};
-      for (JobState each = at; each != from; each = came_from.at(each)) {
-        way.insert(way.begin(), each);
-      }
-      return way;
-    }
-    for (const JobState next : kBetween) {
-      if (may_follow(at, next) && next != from && !came_from.contains(next)) {
-        came_from[next] = at;
-        open.push_back(next);
-      }
-    }
-  }
-  return {to};
-}
-
 class Guardian {
  public:
   explicit Guardian(const GuardianOptions& options)
@@ -92,7 +64,7 @@ class Guardian {
         }
         continue;
       }
-      next_step(now);
+      take_next_step(now);
     }
   }
 
@@ -153,66 +125,17 @@ class Guardian {
     }
   }
 
-  // --- what follows from the journal when nothing of the job runs
+  // --- when nothing of the job runs
 
-  void next_step(const JournalSummary& now) {
-    const Wanted wanted = link_->wanted();
-    const std::optional<JournalRecord> end =
-        now.last && !has_new_places_ ? now.last->end : std::optional<JournalRecord>();
-    const std::optional<EndCause> cause = end ? std::optional(end->cause) : std::nullopt;
-    if (cause == EndCause::kFail) {
-      return move_to(JobState::kFailed, {end->code, end->reason});
+  void take_next_step(const JournalSummary& now) {
+    const NextStep step = next_step(now, has_new_places_, link_->wanted(), manifest_, microseconds_since_1970());
+    if (step.kind == NextStep::Kind::kMove) {
+      move_to(step.state, step.reason);
+    } else if (step.kind == NextStep::Kind::kStore) {
+      store(now);
+    } else if (!step.rests || rest_after_rollback()) {
+      deploy(now, step.reason);
     }
-    if (cause == EndCause::kHalt || cause == EndCause::kDelete) {
-      return move_to(JobState::kHalted, {"", end->reason});
-    }
-    // A job whose commands are done does not yield: it has no learners any more, and its places are free soon.
-    const bool is_done = now.last && now.last->end && now.last->end->cause == EndCause::kDone;
-    if (is_done && now.has_stored) {
-      return move_to(JobState::kCompleted, {});
-    }
-    if (is_owners(wanted)) {
-      return move_to(JobState::kHalted, {"", wish_text(wanted)});
-    }
-    if (is_done) {
-      return store(now);
-    }
-    if ((cause == EndCause::kRestart || cause == EndCause::kRequeue) && now.restarts > manifest_.restarts) {
-      return move_to(
-          JobState::kFailed,
-          {end->code, manifest_.restarts == 0 ? end->reason
-                                              : fmt::format("{} (after {} restarts, as many as the manifest allows)",
-                                                            end->reason, manifest_.restarts)});
-    }
-    if (wanted == Wanted::kYield || cause == EndCause::kYield) {
-      return move_to(JobState::kQueued, {codes::kPreempted, wish_text(Wanted::kYield)});
-    }
-    if (cause == EndCause::kRequeue) {
-      return move_to(JobState::kQueued, {end->code, end->reason});
-    }
-    if (const auto late = too_late_to_start(now)) {
-      return move_to(JobState::kFailed, {codes::kStart, end ? fmt::format("{}: {}", *late, end->reason) : *late});
-    }
-    if (cause == EndCause::kRollback && !rest_after_rollback()) {
-      return;  // something is wanted
-    }
-    deploy(now, cause == EndCause::kRestart || cause == EndCause::kRollback ? Reason{end->code, again_text(*end, now)}
-                                                                            : Reason{});
-  }
-
-  std::string again_text(const JournalRecord& end, const JournalSummary& now) const {
-    return end.cause == EndCause::kRestart
-               ? fmt::format("restart {} of {}: {}", now.restarts, manifest_.restarts, end.reason)
-               : fmt::format("starting again: {}", end.reason);
-  }
-
-  std::optional<std::string> too_late_to_start(const JournalSummary& now) const {
-    if (!now.starting_since ||
-        microseconds_since_1970() - *now.starting_since <
-            std::chrono::duration_cast<std::chrono::microseconds>(manifest_.start_limit).count()) {
-      return std::nullopt;
-    }
-    return fmt::format("the job did not start within its start limit of {} s", manifest_.start_limit.count());
   }
 
   // Longer after each rollback in a row; false when the owner wants something meanwhile.
@@ -377,7 +300,7 @@ class Guardian {
         bell_->wait_until(next_look);
         continue;
       }
-      if (const auto late = too_late_to_start(summary_of(journal_->records()))) {
+      if (const auto late = too_late_to_start(summary_of(journal_->records()), manifest_, microseconds_since_1970())) {
         return end(attempt.number, EndCause::kFail, {codes::kStart, *late + waiting_text(view, seen)});
       }
       if (!has_data && fetch == nullptr && steady_clock::now() >= fetch_again) {
@@ -627,13 +550,6 @@ class Guardian {
       bell_->wait_for(kIdle);
     }
     return {};
-  }
-
-  static bool is_owners(Wanted wanted) { return wanted == Wanted::kHalt || wanted == Wanted::kDelete; }
-  static std::string wish_text(Wanted wanted) {
-    return wanted == Wanted::kDelete  ? "deleted by its owner"
-           : wanted == Wanted::kYield ? "its places are needed"
-                                      : "halted by its owner";
   }
 
   bool is_shared() const { return options_.engine.kind != "local"; }

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstddef>
+#include <deque>
+#include <map>
 
 namespace tesser::platform {
 namespace {
@@ -63,5 +65,30 @@ bool is_final(JobState state) { return state == JobState::kCompleted || state ==
 bool waits_for_places(JobState state) { return state == JobState::kQueued || state == JobState::kResumed; }
 
 bool holds_places(JobState state) { return !is_final(state) && !waits_for_places(state) && state != JobState::kHalted; }
+
+std::vector<JobState> way_to(JobState from, JobState to) {
+  constexpr std::array<JobState, 4> kBetween{JobState::kDeploying, JobState::kDownloading, JobState::kProcessing,
+                                             JobState::kStoring};
+  std::map<JobState, JobState> came_from;
+  std::deque<JobState> open{from};
+  while (!open.empty()) {
+    const JobState at = open.front();
+    open.pop_front();
+    if (may_follow(at, to)) {
+      std::vector<JobState> way{to};
+      for (JobState each = at; each != from; each = came_from.at(each)) {
+        way.insert(way.begin(), each);
+      }
+      return way;
+    }
+    for (const JobState next : kBetween) {
+      if (may_follow(at, next) && next != from && !came_from.contains(next)) {
+        came_from[next] = at;
+        open.push_back(next);
+      }
+    }
+  }
+  return {to};
+}
 
 }  // namespace tesser::platform

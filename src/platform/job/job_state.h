@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace tesser::platform {
 
@@ -35,6 +36,9 @@ std::optional<Wanted> wanted_named(std::string_view name);
 
 // Whether a job may go from one state to the other. Nothing leaves a final state, and no state follows itself.
 bool may_follow(JobState from, JobState to);
+// The states from one to another on the shortest way through those of a job that runs, without the first; each may
+// follow the one before it. The other state alone where there is no such way.
+std::vector<JobState> way_to(JobState from, JobState to);
 bool is_final(JobState state);
 // Whether a job in this state waits for places.
 bool waits_for_places(JobState state);

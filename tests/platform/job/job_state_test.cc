@@ -70,5 +70,22 @@ TEST(JobState, PlacesAreHeldFromPendingToTheEnd) {
   EXPECT_FALSE(holds_places(JobState::kHalted));
 }
 
+TEST(JobState, AWayTakesOneStepAfterTheOther) {
+  EXPECT_EQ(way_to(JobState::kPending, JobState::kProcessing),
+            (std::vector<JobState>{JobState::kDeploying, JobState::kDownloading, JobState::kProcessing}));
+  EXPECT_EQ(way_to(JobState::kProcessing, JobState::kDeploying), std::vector<JobState>{JobState::kDeploying});
+  for (const JobState from : all_states()) {
+    for (const JobState to : all_states()) {
+      const std::vector<JobState> way = way_to(from, to);
+      ASSERT_EQ(way.back(), to);
+      JobState at = from;
+      for (const JobState next : way) {
+        EXPECT_TRUE(may_follow(at, next) || way.size() == 1) << name_of(from) << " to " << name_of(to);
+        at = next;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tesser::platform
