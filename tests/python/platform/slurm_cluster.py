@@ -27,6 +27,7 @@ class SlurmCluster:
         self.directory = directory
         self._broken: set[int] = set()  # nodes that are lost or without their daemon
         self._is_controller_away = False
+        self.times_killed = 0  # the controller
         self._look_again = 0.0
         up = self._script("up", "--cpus", cpus, "--owner", os.getpid())
         if up.returncode == 3:
@@ -83,6 +84,7 @@ class SlurmCluster:
         if not self._is_controller_away:
             self.do(f"{how}-controller")
             self._is_controller_away = True
+            self.times_killed += how == "kill"
 
     def start_controller(self) -> None:
         if self._is_controller_away:
@@ -143,6 +145,7 @@ class SlurmJob(ServedJob):
 
     def __init__(self, directory: Path, cluster: SlurmCluster, command: list[str], **changes: object) -> None:
         self.cluster = cluster
+        self.killed_before = cluster.times_killed
         super().__init__(directory, command, ["node1", "node2"], cpus=1, **changes)
 
     def engine_options(self) -> tuple[str, ...]:
@@ -164,6 +167,9 @@ class SlurmJob(ServedJob):
         return None
 
     def check_nothing_is_left(self) -> None:
+        if self.cluster.times_killed > self.killed_before:
+            # It takes what has ended within its last seconds for alive until nodes say that nothing of it is there.
+            self.wait_until(lambda: self.cluster.live_jobs(self.name) == "", "end of what was forgotten to have ended")
         assert self.cluster.live_jobs(self.name) == ""
 
     def close(self) -> None:
