@@ -282,9 +282,15 @@ Result<bool> SlurmAttempt::write_next(int attempt) const {
 
 std::size_t SlurmAttempt::signs() const {
   const ActingAs learner(user_);
+  std::size_t signs = names_in(directory_).size();
+  // Opening it has a network's file system ask for its size.
+  const int file = ::open((directory_ / "batch.log").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat words {};
-  const bool has_words = ::stat((directory_ / "batch.log").c_str(), &words) == 0;
-  return names_in(directory_).size() + (has_words ? static_cast<std::size_t>(words.st_size) : 0);
+  if (file >= 0) {
+    signs += ::fstat(file, &words) == 0 ? static_cast<std::size_t>(words.st_size) : 0;
+    ::close(file);
+  }
+  return signs;
 }
 
 std::set<int> SlurmAttempt::ended_badly() const {

@@ -2,9 +2,10 @@
 //
 // What is there is asked of Slurm's controller (squeue, scontrol); which tasks have started and ended, of marks on the
 // job's volume (slurm_attempt.h), which Slurm's daemons on the nodes write. Both outlive the controller, and any
-// engine. Slurm's commands run as this process's user; jobs of other users are neither seen nor touched. Of this
-// process's environment they get PATH, HOME, USER, LOGNAME, SLURM_CONF and SBATCH_... (accounts, reservations), and so
-// do learners.
+// engine. So the controller is asked every 5 s while all is well, and at once when there is a mark. Slurm's commands
+// run as this process's user; Slurm jobs are learners' users', and those of others are neither seen nor touched. Of
+// this process's environment they get PATH, HOME, USER, LOGNAME, SLURM_CONF and SBATCH_... (accounts, reservations),
+// and so do learners.
 #pragma once
 
 #include <memory>
