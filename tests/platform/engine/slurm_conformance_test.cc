@@ -216,6 +216,44 @@ TEST_P(SlurmEngineTest, AnAttemptFollowsInTheSlurmJobThatWaitsForIt) {
   EXPECT_TRUE(is_beating(smaller, 0));
 }
 
+TEST_P(SlurmEngineTest, TheControllerIsAskedSeldomWhileAllRunAndAtOnceWhenThereIsASign) {
+  EngineSettings settings = cluster_->settings();
+  settings.state_directory = slurm().shared_directory() / "state";
+  std::filesystem::create_directory(settings.state_directory);
+  const auto of_server = make_engine(settings);
+  const auto of_guardian = make_engine(settings);
+  ASSERT_TRUE(of_server && of_guardian);
+  Engine& guardian = **of_guardian;
+  Deployment deployment = job(1);
+  deployment.nodes = {"node1"};
+  EXPECT_LE(guardian.good_for(deployment.job), milliseconds(500));
+  ASSERT_TRUE((*of_server)->nodes());
+  ASSERT_TRUE(engine_->deploy(deployment));
+  const auto wait = [&](milliseconds time) {
+    const auto begin = steady_clock::now();
+    guardian.wait(deployment.job, deployment.team, time);
+    return steady_clock::now() - begin;
+  };
+  const auto is_quiet = [&] {
+    expect_state(guardian, deployment, LearnerState::kRunning);
+    return wait(milliseconds(500)) >= milliseconds(500);
+  };
+  ASSERT_TRUE(eventually(is_quiet, cluster_->limit()));
+  EXPECT_GE(guardian.good_for(deployment.job), milliseconds(2000));
+
+  // What is seen of another node wakes it, too: it may be one of the job's.
+  slurm().slurm({"scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=tried"});
+  ASSERT_TRUE((*of_server)->nodes());
+  slurm().slurm({"scontrol", "update", "NodeName=node2", "State=RESUME"});
+  EXPECT_LT(wait(milliseconds(5000)), milliseconds(2500));
+  ASSERT_TRUE(eventually(is_quiet, cluster_->limit()));
+  // So do words of Slurm's and the end of a learner.
+  slurm().slurm({"scancel", "--name=tesser-" + deployment.job});
+  EXPECT_LT(wait(milliseconds(5000)), milliseconds(2500));
+  expect_state(guardian, deployment, LearnerState::kEnded);
+  EXPECT_LE(guardian.good_for(deployment.job), milliseconds(500));
+}
+
 TEST_P(SlurmEngineTest, ALearnerThatWaitsSaysWhyInWords) {
   Deployment large = job(2);
   large.each.millicpus = 4000;
