@@ -1,6 +1,8 @@
 #include "platform/server/server.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -147,6 +149,20 @@ Result<void> check_reach(int user, const fs::path& directory, const fs::path& pr
                        : fmt::format("`chmod o+rx {}`", need.path.string())));
 }
 
+// Slurm runs jobs only of users and groups that its machines know.
+Result<void> check_known(const LearnerUsers& users) {
+  for (const int user : {users.first, users.last}) {
+    const bool is_known = ::getpwuid(static_cast<uid_t>(user)) != nullptr;
+    if (!is_known || ::getgrgid(static_cast<gid_t>(user)) == nullptr) {
+      return invalid_input(fmt::format(
+          "--learner-users {}-{}: this machine knows no {} {}, and Slurm runs jobs of known ones only; add users and "
+          "groups of these numbers here and on all nodes (`getent {} {}`), or name others",
+          users.first, users.last, is_known ? "group" : "user", user, is_known ? "group" : "passwd", user));
+    }
+  }
+  return {};
+}
+
 class PlatformServer final : public Server {
  public:
   explicit PlatformServer(ServerOptions options) : options_(std::move(options)) {}
@@ -262,6 +278,9 @@ class PlatformServer final : public Server {
     if (users.first == 0) {
       users.first = kFirstLearnerUser;
       users.last = kLastLearnerUser;
+    }
+    if (options_.engine.kind == "slurm") {
+      TESSER_RETURN_IF_ERROR(check_known(users));
     }
     learner_users_ = {users.first, users.last};
     const fs::path probe = options_.data / "jobs";

@@ -10,6 +10,7 @@ import json
 import os
 import pwd
 import signal
+import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from tests.python.platform.served_job import newest_learner
-from tests.python.platform.server_process import manifest, zip_of
+from tests.python.platform.server_process import Server, manifest, zip_of
 from tests.python.platform.slurm_cluster import SlurmCluster, slurm_cluster
-from tests.python.platform.tenants import IS_ROOT, SECRET, TenantServer
+from tests.python.platform.tenants import FIRST_USER, IS_ROOT, SECRET, TenantServer
 from tests.python.platform.test_faults import TRAIN, expected_weights
 from tests.python.platform.test_isolation import PROBE
 
@@ -73,6 +74,14 @@ def archive_of(server: TenantServer, job: str, what: str) -> dict[str, bytes]:
     assert answer.status == 200, answer.error
     with tarfile.open(fileobj=io.BytesIO(answer.body)) as archive:
         return {entry.name: archive.extractfile(entry).read() for entry in archive if entry.isfile()}
+
+
+def test_users_that_slurm_does_not_know_are_refused_at_the_start(tmp_path: Path) -> None:
+    first = first_of_known_users()
+    for users, unknown in ((f"{FIRST_USER}-{FIRST_USER + 9}", FIRST_USER), (f"{first}-{FIRST_USER}", FIRST_USER)):
+        server = Server(tmp_path / "data", "--engine", "slurm", "--learner-users", users)
+        done = subprocess.run(server.words(), capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 2 and f"knows no user {unknown}" in done.stderr, done.stderr
 
 
 def slurm_jobs(cluster: SlurmCluster, job: str) -> list[list[str]]:
