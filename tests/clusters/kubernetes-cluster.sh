@@ -80,6 +80,16 @@ is_built() {
     [ -x "$bin/$program" ] || return 1
   done
 }
+update_lists() {
+  apt-get -o DPkg::Lock::Timeout=600 update -q >"$log/apt.log" 2>&1 ||
+    fail "apt-get update: $(tail -n 1 "$log/apt.log")" 3
+}
+mirror() { # prints where this machine gets Debian's own packages, whatever files say so
+  local codename
+  codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' 'Label: Debian' \
+    "Codename: $codename" 2>/dev/null | sed -n 1p
+}
 install() { # PACKAGE...
   DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -q --allow-downgrades "$@" >"$log/apt.log" 2>&1 ||
     fail "apt-get cannot install $*: $(tail -n 1 "$log/apt.log")" 3
@@ -88,15 +98,20 @@ build() {
   mkdir -p "$log" "$bin"
   [ "$(id -u)" = 0 ] || fail "needs root" 3
   # Only Debian 12 has the whole of Kubernetes as source, and a containerd that speaks its language.
+  local uri
+  uri=$(mirror)
+  [ -n "$uri" ] || { update_lists && uri=$(mirror); }
+  [ -n "$uri" ] || fail "apt-get knows no mirror of Debian's packages; name one in /etc/apt/sources.list" 3
   {
     echo "Types: deb deb-src"
+    echo "URIs: $uri"
     echo "Suites: bookworm"
     echo "Components: main"
-    awk '/^(URIs|Signed-By):/ && !seen[$1]++' /etc/apt/sources.list.d/debian.sources
+    echo "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg"
   } >/etc/apt/sources.list.d/kubernetes-cluster.sources
   grep -q bookworm /etc/os-release ||
     printf 'Package: *\nPin: release n=bookworm\nPin-Priority: 100\n' >/etc/apt/preferences.d/kubernetes-cluster
-  apt-get -o DPkg::Lock::Timeout=600 update -q >"$log/apt.log" 2>&1 || fail "apt-get update: $(tail -n 1 "$log/apt.log")" 3
+  update_lists
   install containerd/bookworm runc etcd-server containernetworking-plugins iptables conntrack ebtables socat \
     busybox-static iproute2 openssl python3
   command -v kubectl >/dev/null || install kubernetes-client/bookworm
