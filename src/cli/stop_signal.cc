@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <csignal>
 #include <cstring>
+#include <initializer_list>
 
 namespace tesser::cli {
 namespace {

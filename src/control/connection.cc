@@ -104,7 +104,12 @@ Connection::Input Connection::take_input(std::size_t most_bytes) {
     buffer_.insert(buffer_.end(), piece, piece + got);
     end_ = buffer_.size();
     const std::string_view all(buffer_.data() + begin_, end_ - begin_);
-    if (all.size() >= most_bytes || all.substr(std::min(looked_at, all.size())).find(kEndOfHead) != all.npos) {
+    const std::size_t found = all.find(kEndOfHead, looked_at);
+    if (found == all.npos ? all.size() >= most_bytes : found + kEndOfHead.size() > most_bytes) {
+      trouble_ = Trouble::kTooMuch;
+      return Input::kWhole;
+    }
+    if (found != all.npos) {
       return Input::kWhole;
     }
     looked_at = all.size() < kEndOfHead.size() ? 0 : all.size() - kEndOfHead.size();

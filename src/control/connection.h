@@ -49,8 +49,8 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
   ~Connection();  // closes the socket
 
-  // Takes what has come, without waiting. kWhole: the head of a request, or all that one may have, is there; kPart: the
-  // rest of it has yet to come.
+  // Takes what has come, without waiting. kWhole: the head of a request is there, or more than it may have, which is
+  // trouble(); kPart: the rest of it has yet to come.
   Input take_input(std::size_t most_bytes);
   // Gives back memory that is not needed until more has come.
   void rest();

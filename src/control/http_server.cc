@@ -421,7 +421,7 @@ class CppHttpServer final : public HttpServer, private httplib::Server {
         idle_->add(std::move(connection));
         return;
       }
-      if (!answer_one(*connection)) {
+      if (connection->trouble() != Connection::Trouble::kNone || !answer_one(*connection)) {
         break;
       }
     }

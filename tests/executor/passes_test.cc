@@ -1,6 +1,7 @@
 #include "runtime/passes/passes.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ std::vector<std::string> names(const graph::Program& program) {
   return names;
 }
 
-const graph::Node& find_node(const graph::Program& program, const std::string& name) {
+const graph::Node& find_node(const graph::Program& program, std::string_view name) {
   for (const auto& each : program.nodes) {
     if (each.name == name) return each;
   }

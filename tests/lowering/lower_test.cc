@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +35,7 @@ Lowered lowered_layer(int workers) {
 }
 
 // Which node is called so; fails the test when none is.
-std::size_t place_of(const Program& program, const std::string& name) {
+std::size_t place_of(const Program& program, std::string_view name) {
   for (std::size_t index = 0; index < program.nodes.size(); ++index) {
     if (program.nodes[index].name == name) return index;
   }
@@ -42,7 +43,7 @@ std::size_t place_of(const Program& program, const std::string& name) {
   return 0;
 }
 
-const Node& node_of(const Program& program, const std::string& name) { return program.nodes[place_of(program, name)]; }
+const Node& node_of(const Program& program, std::string_view name) { return program.nodes[place_of(program, name)]; }
 
 std::int64_t count(const Program& program, const std::string& op) {
   return std::count_if(program.nodes.begin(), program.nodes.end(), [&](const Node& node) { return node.op == op; });

@@ -38,7 +38,7 @@ class LoaderTest : public ::testing::Test {
 };
 
 TEST_F(LoaderTest, InOrder) {
-  Loader loader(*data_, {0, false, {}});
+  Loader loader(*data_, {0, false, {}, {}});
   auto [position, batch] = next(loader);
   EXPECT_EQ(position, (DataPosition{0, 0}));
   EXPECT_THAT(batch, ElementsAre(0, 1, 2, 3));
@@ -52,7 +52,7 @@ TEST_F(LoaderTest, InOrder) {
 TEST_F(LoaderTest, ShuffledByTheDocumentedOrderFromAnyPosition) {
   for (std::int64_t begin = 0; begin < 6; ++begin) {
     const DataPosition start{begin / 2, begin % 2};
-    Loader loader(*data_, {77, true, start});
+    Loader loader(*data_, {77, true, start, {}});
     for (std::int64_t i = begin; i < 8; ++i) {
       const auto [position, batch] = next(loader);
       EXPECT_EQ(position, (DataPosition{i / 2, i % 2}));
@@ -84,7 +84,7 @@ TEST_F(LoaderTest, ReplicasTakeOneBatchAfterTheOther) {
 
 TEST_F(LoaderTest, EndsWithoutBeingAsked) {
   for (int i = 0; i < 50; ++i) {
-    Loader loader(*data_, {1, true, {}});
+    Loader loader(*data_, {1, true, {}, {}});
     if (i % 2 == 0) {
       next(loader);
     }

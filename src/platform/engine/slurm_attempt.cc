@@ -336,15 +336,14 @@ Result<SlurmWords> slurm_words(const Deployment& deployment, const SlurmRequest&
   }
   std::vector<std::string> places;
   if (!request.chosen.empty()) {
-    std::set<std::string> nodes;
     for (const std::string& node : request.chosen) {
       if (!is_name_of_node(node)) {
         return invalid_input(fmt::format("job {}: '{}' is no name of a node", deployment.job, node));
       }
-      nodes.insert(node);
     }
-    // srun takes the node of each task from SLURM_HOSTFILE, and would take a list of nodes for just that.
-    places = {fmt::format("--nodes={}", nodes.size()), "--nodelist=" + joined(nodes, ",")};
+    // The node of each task. Newer versions of Slurm take no --nodes beside it, and count how often a node is named;
+    // srun has the same from SLURM_HOSTFILE.
+    places = {"--nodelist=" + joined(request.chosen, ",")};
     tasks.emplace_back("--distribution=arbitrary");
   }
 

@@ -19,8 +19,10 @@ class PlacingTest : public ::testing::Test {
   PlacingTest() {
     question_.time = 1'000'000'000;
     question_.engine.has_answered = true;
-    for (const std::string name : {"a", "b"}) {
-      question_.engine.nodes.push_back({name, {2000, 0, {{"v100", 1}}}, true, ""});
+    for (const char* name : {"a", "b"}) {
+      Node& node = question_.engine.nodes.emplace_back();
+      node.name = name;
+      node.capacity = {2000, 0, {{"v100", 1}}};
     }
   }
 
