@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -65,6 +66,25 @@ def test_a_learner_that_is_killed_begins_again(tmp_path: Path) -> None:
         assert job.state == "COMPLETED"
         assert "resumed" in job.log(0)
         assert any("restart 1 of 3" in change.get("reason", "") for change in job.record["history"])
+        job.check_end()
+
+
+def test_one_that_does_not_end_when_another_has_failed_is_killed_by_its_learner(tmp_path: Path) -> None:
+    line = (
+        "if [ -e $CHECKPOINT_DIR/$LEARNER_ID ]; then exit 0; fi; trap '' TERM;"
+        "touch $CHECKPOINT_DIR/$LEARNER_ID; echo begun; while :; do sleep 0.05; done"
+    )
+    with guarded_job(tmp_path, shell(line), ["node1", "node2"], grace_seconds=60) as job:
+        wait_for_line(job, "begun", 0)
+        wait_for_line(job, "begun", 1)
+        job.wait_for("PROCESSING")
+        os.kill(job.learner(1), signal.SIGKILL)
+        job.wait_for("COMPLETED", "FAILED")
+        assert job.state == "COMPLETED"
+        first = job.volume / "attempts" / "1"
+        assert json.loads((first / "stop").read_text()) == {"grace_milliseconds": 300}
+        ended = json.loads((first / "exit-0.json").read_text())
+        assert ended["signal"] == signal.SIGKILL and ended["stopped"]
         job.check_end()
 
 
