@@ -4,6 +4,7 @@ end as any other, and its user reaches nothing of others on the nodes or through
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import io
 import json
@@ -35,7 +36,10 @@ def first_of_known_users() -> int:
     """Slurm takes jobs only of users that the system knows: two in a row of those that systems have for services, which
     do not run here.
     """
-    busy = {process.stat().st_uid for process in Path("/proc").glob("[0-9]*")}
+    busy = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            busy.add(process.stat().st_uid)
     groups = {group.gr_gid for group in grp.getgrall()}
     users = {user.pw_uid for user in pwd.getpwall() if 0 < user.pw_uid < 1000 and user.pw_uid in groups - busy}
     for first in sorted(users, reverse=True):
