@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <set>
 #include <thread>
@@ -31,6 +32,8 @@ constexpr milliseconds kLookAtMarks{50};
 constexpr milliseconds kSteady{5000};
 constexpr milliseconds kUnsteady{500};
 constexpr milliseconds kAskAgain{100};
+// By the controller: scancel itself would ask each node of a step, and wait 11 s for one that does not answer.
+constexpr std::array kKill = {"scancel", "--quiet", "--ctld", "--signal=KILL"};
 // How long the processes of an attempt may take to be gone after they were killed, for its Slurm job to go on.
 constexpr milliseconds kEndOfStep{2000};
 constexpr milliseconds kLookAtEnd{10};
@@ -504,7 +507,7 @@ template <typename IsMeant>
 Result<void> SlurmEngine::cancel(const std::string& job, const IsMeant& is_meant, Deadline deadline) {
   for (bool is_first = true;; is_first = false) {
     TESSER_ASSIGN_OR_RETURN(const std::vector<SlurmJob> jobs, find(job, deadline));
-    std::vector<std::string> steps = {"scancel", "--quiet", "--signal=KILL"};
+    std::vector<std::string> steps(kKill.begin(), kKill.end());
     std::vector<std::string> words = steps;
     std::string left;
     for (const SlurmJob& each : jobs) {
@@ -524,7 +527,7 @@ Result<void> SlurmEngine::cancel(const std::string& job, const IsMeant& is_meant
     }
     // What has ended by itself in between is refused; the next look says what is left. To end a job alone, Slurm would
     // ask its processes first and wait for them (KillWait).
-    if (steps.size() > 3) {
+    if (steps.size() > kKill.size()) {
       TESSER_RETURN_IF_ERROR(run(std::move(steps), deadline));
     }
     TESSER_RETURN_IF_ERROR(run(std::move(words), deadline));
@@ -571,7 +574,9 @@ Result<void> SlurmEngine::vacate(const std::string& job, const std::string& team
     last.remove_ticket();
     if (!last.is_over()) {
       const std::string step = fmt::format("{}.{}", each.id, each.steps - 1);
-      TESSER_RETURN_IF_ERROR(run({"scancel", "--quiet", "--signal=KILL", step}, deadline));
+      std::vector<std::string> words(kKill.begin(), kKill.end());
+      words.push_back(step);
+      TESSER_RETURN_IF_ERROR(run(std::move(words), deadline));
     }
     const Deadline until = std::min(deadline, steady_clock::now() + kEndOfStep);
     while (steady_clock::now() < until) {
