@@ -11,7 +11,10 @@ import pytest
 
 
 def ip(*words: str) -> bool:
-    return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
+    try:
+        return subprocess.run(["ip", *words], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
