@@ -93,7 +93,9 @@ class Cluster:
         return self.server.wait_for(job, state, seconds=self.running.seconds)
 
     def wait_for_step(self, job: str, step: int) -> None:
-        self.until(lambda: f"step {step}" in self.server.log(job), f"step {step}")
+        """Of each learner; the checkpoint of the step is there then."""
+        learners = self.job(job)["learners_wanted"]
+        self.until(lambda: self.server.log(job).count(f"step {step}") >= learners, f"step {step}")
 
     def is_queued_because(self, job: str, reason: str) -> bool:
         now = self.job(job)
