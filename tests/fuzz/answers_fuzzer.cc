@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       element_text(text, "Code");
       break;
     case 1:
-      slurm_jobs_from_squeue(text);
+      slurm_jobs_from_squeue(text, "mark");
       label_from_comment(text);
       break;
     case 2:
