@@ -100,7 +100,8 @@ def answer_times(server: Server, jobs: int) -> list[float]:
     for thread in threads:
         thread.join()
     last = server.ask("GET", f"/v1/jobs/{waiting[-1]}")
-    if last["state"] != "QUEUED" or last["place_in_queue"] < jobs:
+    # Several submit at once, so the last one to be given here may have been taken before a few others.
+    if last["state"] != "QUEUED" or last["place_in_queue"] <= jobs - SUBMITTERS:
         raise SystemExit(f"the queue was none: {last}")
     # Nothing that waits is to begin when the holder has ended.
     server.ask("PATCH", f"/v1/nodes/{NODE.partition('=')[0]}", b'{"drain": true}')
