@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,11 +93,8 @@ def answer_times(server: Server, jobs: int) -> list[float]:
             times.append(1000 * (time.monotonic() - begin))
             count += 1
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        list(threads.map(ask, range(CLIENTS)))
     last = server.ask("GET", f"/v1/jobs/{waiting[-1]}")
     # Several submit at once, so the last one to be given here may have been taken before a few others.
     if last["state"] != "QUEUED" or last["place_in_queue"] <= jobs - SUBMITTERS:

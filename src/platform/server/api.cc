@@ -8,6 +8,7 @@
 #include "base/json_members.h"
 #include "platform/job/times.h"
 #include "platform/server/job_json.h"
+#include "platform/server/new_volume.h"
 #include "platform/server/submission.h"
 
 namespace tesser::platform {

@@ -1,7 +1,6 @@
 #include "platform/server/submission.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "platform/job/times.h"
 #include "platform/job/volume.h"
 #include "platform/scheduler/room.h"
+#include "platform/server/new_volume.h"
 #include "platform/web/sha256.h"
 
 namespace tesser::platform {
@@ -32,10 +32,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostManifestBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostKeyBytes = 200;
-constexpr std::size_t kRandomLetters = 6;
-constexpr std::string_view kLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 32 that are not taken for each other
-static_assert(kLetters.size() == 32);
-
 tl::unexpected<Refused> refused(int status, std::string code, std::string message) {
   return tl::unexpected(Refused{status, std::move(code), std::move(message)});
 }
@@ -133,18 +129,6 @@ tl::expected<std::string, Refused> team_of(const Manifest& manifest, const Calle
   return team;
 }
 
-Result<std::string> new_identifier(const std::string& name) {
-  unsigned char bytes[kRandomLetters];
-  if (::getrandom(bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes))) {
-    return failed("the system gives no random numbers");
-  }
-  std::string id = name + "-";
-  for (const unsigned char byte : bytes) {
-    id += kLetters[byte % kLetters.size()];
-  }
-  return id;
-}
-
 Result<void> write_secret(const fs::path& path, std::string_view text) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) {
@@ -155,25 +139,6 @@ Result<void> write_secret(const fs::path& path, std::string_view text) {
   ::close(file);
   return whole ? Result<void>() : tl::unexpected(file_error(path, "write", why));
 }
-
-// A directory that goes with this object unless it was kept.
-class NewDirectory {
- public:
-  explicit NewDirectory(fs::path path) : path_(std::move(path)) {}
-  NewDirectory(const NewDirectory&) = delete;
-  NewDirectory& operator=(const NewDirectory&) = delete;
-  ~NewDirectory() {
-    if (!path_.empty()) {
-      std::error_code error;
-      fs::remove_all(path_, error);
-    }
-  }
-  void moved_to(fs::path path) { path_ = std::move(path); }
-  void keep() { path_.clear(); }
-
- private:
-  fs::path path_;
-};
 
 // Those that its environment names: keys of data stores are the guardian's alone.
 Secrets secrets_of_command(const Manifest& manifest, const Secrets& secrets) {
@@ -242,11 +207,6 @@ Result<void> fill_volume(const fs::path& root, const Submission& submission, con
 }
 
 }  // namespace
-
-bool looks_like_identifier(std::string_view text) {
-  return text.size() > kRandomLetters + 1 && text[text.size() - kRandomLetters - 1] == '-' &&
-         text.find_last_not_of(kLetters) == text.size() - kRandomLetters - 1;
-}
 
 Result<std::string> new_token() {
   std::string token = control::make_run_token();
@@ -317,12 +277,12 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
     }
     user = LearnerUser{static_cast<uid_t>(*number), static_cast<gid_t>(*number)};
   }
-  auto id = new_identifier(manifest.name);
+  auto volume = NewVolume::make(place.data, [&] { return random_identifier(manifest.name); });
   auto guardian_token = new_token();
-  if (!id || !guardian_token) {
-    return refused(!id ? id.error() : guardian_token.error());
+  if (!volume || !guardian_token) {
+    return refused(!volume ? volume.error() : guardian_token.error());
   }
-  job.id = *id;
+  job.id = volume->identifier();
   job.name = manifest.name;
   job.description = manifest.description;
   job.team = *team;
@@ -336,21 +296,14 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
     job.most_waiting_of_team = place.tenants.waiting_jobs_of_team;
   }
 
-  const fs::path incoming = place.data / "incoming" / job.id;
-  const fs::path home = place.data / "jobs" / job.id;
-  NewDirectory directory(incoming);
   submission->manifest.team = *team;
   if (const auto filled =
-          fill_volume(incoming, *submission, *secrets, *guardian_token, parts->code, place.limits, user);
+          fill_volume(volume->path(), *submission, *secrets, *guardian_token, parts->code, place.limits, user);
       !filled) {
     return refused(filled.error());
   }
-  if (::rename(incoming.c_str(), home.c_str()) != 0) {
-    return refused(file_error(home, "create", errno));
-  }
-  directory.moved_to(home);
-  if (const auto synced = sync_directory(home.parent_path()); !synced) {
-    return refused(synced.error());
+  if (const auto moved = volume->move_to_jobs(); !moved) {
+    return refused(moved.error());
   }
   auto submitted = place.store.submit(job, *guardian_token);
   if (!submitted) {
@@ -362,7 +315,7 @@ tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, con
                    submitted->one_too_many + "; submit again when some run, or `tesser delete` what is not needed");
   }
   if (submitted->is_new) {
-    directory.keep();
+    volume->keep();
   }
   return std::move(*submitted);
 }

@@ -38,9 +38,6 @@ struct Refused {
 tl::expected<Submitted, Refused> submit(const control::HttpRequest& request, const Caller& caller,
                                         const SubmissionPlace& place);
 
-// Whether it is made as jobs' identifiers are: a name, and random letters.
-bool looks_like_identifier(std::string_view text);
-
 // 32 random hexadecimal digits.
 Result<std::string> new_token();
 
