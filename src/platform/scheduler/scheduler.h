@@ -71,7 +71,7 @@ struct SchedulerSettings {
   bool backfill = true;
   // A job that waits so long comes before one of one more priority; 0: priorities alone decide.
   Seconds aging = 600;
-  // So many waiting jobs of each team are looked at in a round; the others wait behind them.
+  // So many waiting jobs are looked at in a round, and of each team its share of as many; the others wait behind them.
   std::size_t depth = 1000;
 };
 

@@ -74,7 +74,9 @@ void SchedulerState::enqueue(ScheduledJob job) {
   TESSER_CHECK(is_new, "job " + request.id + " twice");
   waiting_gangs_[job.gang.each].insert(job.gang.learners);
   ++teams_[job.team].waiting;
-  waiting_.emplace(order, std::move(job));
+  const ScheduledJob& kept = waiting_.emplace(order, std::move(job)).first->second;
+  waiting_of_teams_.resize(teams_.size());
+  waiting_of_teams_[kept.team].emplace(order, &kept);
 }
 
 void SchedulerState::dequeue(const std::string& id) {
@@ -86,6 +88,7 @@ void SchedulerState::dequeue(const std::string& id) {
     waiting_gangs_.erase(gangs);
   }
   --teams_[job->second.team].waiting;
+  waiting_of_teams_[job->second.team].erase(order->second);
   waiting_.erase(job);
   orders_.erase(order);
 }

@@ -88,7 +88,11 @@ class SchedulerState {
   const std::vector<ScheduledTeam>& teams() const { return teams_; }
   const ScheduledTeam& team_of(const ScheduledJob& job) const { return teams_[job.team]; }
   std::size_t sizes() const { return sizes_.size(); }
-  const std::map<Order, ScheduledJob>& waiting() const { return waiting_; }
+  using Queue = std::map<Order, ScheduledJob>;
+  using TeamQueue = std::map<Order, const ScheduledJob*>;
+  const Queue& waiting() const { return waiting_; }
+  // By team: its part of waiting().
+  const std::vector<TeamQueue>& waiting_of_teams() const { return waiting_of_teams_; }
   // Of waiting jobs: how many learners they have, by what each asks for.
   const std::map<Amounts, std::multiset<std::int64_t>>& waiting_gangs() const { return waiting_gangs_; }
   std::size_t running() const { return running_.size(); }
@@ -110,7 +114,8 @@ class SchedulerState {
   std::unordered_map<std::string, std::size_t> team_numbers_;
   bool has_quotas_ = false;
   std::map<Amounts, std::size_t> sizes_;  // of learners, numbered
-  std::map<Order, ScheduledJob> waiting_;
+  Queue waiting_;
+  std::vector<TeamQueue> waiting_of_teams_;
   std::unordered_map<std::string, Order> orders_;  // of waiting jobs
   std::map<Amounts, std::multiset<std::int64_t>> waiting_gangs_;
   std::unordered_map<std::string, RunningGang> running_;

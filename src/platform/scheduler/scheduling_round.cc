@@ -89,30 +89,46 @@ bool SchedulingRound::nothing_fits() const {
   });
 }
 
+// The first jobs of the queue; then, in the order of the queue, of each team that has few among them, its share of as
+// many.
 void SchedulingRound::look_at_owned(bool explain) {
   std::vector<std::size_t> looked_at(state_.teams().size());
-  std::size_t left = 0;  // to look at
-  for (const ScheduledTeam& team : state_.teams()) {
-    left += std::min(team.waiting, settings_.depth);
+  std::size_t left = settings_.depth;
+  for (auto next = state_.waiting().begin(); next != state_.waiting().end() && left > 0; ++next, --left) {
+    ++looked_at[next->second.team];
+    look_at(next->second, explain);
   }
-  for (const auto& [order, job] : state_.waiting()) {
-    if (left == 0) {
-      break;
-    }
-    if (looked_at[job.team]++ >= settings_.depth) {
-      continue;
-    }
-    --left;
-    const ScheduledTeam& team = state_.team_of(job);
-    if (waits_for_quota_[job.team] || !team.has_quota_for(job)) {
-      // One that no quota of its team can hold waits for none.
-      waits_for_quota_[job.team] = waits_for_quota_[job.team] || team.could_own(job);
-      over_quota_.push_back(&job);
-    } else if (nobody_passes_ || !start(job, false)) {
-      reserve(job);
-      if (explain) {
-        reasons_.emplace(job.request.id, why_no_room(job));
+  if (left > 0 || state_.waiting().empty()) {
+    return;
+  }
+  const auto& queues = state_.waiting_of_teams();
+  const auto waiting_teams = static_cast<std::size_t>(
+      std::count_if(queues.begin(), queues.end(), [](const auto& queue) { return !queue.empty(); }));
+  const std::size_t share = std::max<std::size_t>(1, settings_.depth / waiting_teams);
+  std::map<SchedulerState::Order, const ScheduledJob*> more;
+  for (std::size_t team = 0; team < queues.size(); ++team) {
+    auto next = queues[team].begin();
+    for (std::size_t count = 0; count < share && next != queues[team].end(); ++count, ++next) {
+      if (count >= looked_at[team]) {
+        more.insert(*next);
       }
+    }
+  }
+  for (const auto& [order, job] : more) {
+    look_at(*job, explain);
+  }
+}
+
+void SchedulingRound::look_at(const ScheduledJob& job, bool explain) {
+  const ScheduledTeam& team = state_.team_of(job);
+  if (waits_for_quota_[job.team] || !team.has_quota_for(job)) {
+    // One that no quota of its team can hold waits for none.
+    waits_for_quota_[job.team] = waits_for_quota_[job.team] || team.could_own(job);
+    over_quota_.push_back(&job);
+  } else if (nobody_passes_ || !start(job, false)) {
+    reserve(job);
+    if (explain) {
+      reasons_.emplace(job.request.id, why_no_room(job));
     }
   }
 }

@@ -33,6 +33,7 @@ class SchedulingRound {
   void lend_beyond_quota();
   bool nothing_fits() const;
   void look_at_owned(bool explain);
+  void look_at(const ScheduledJob& job, bool explain);
   void look_at_borrowers(bool explain);
   void own_borrowed();
   void explain_waiting();

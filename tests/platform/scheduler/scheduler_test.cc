@@ -239,6 +239,22 @@ TEST(Scheduler, ManyJobsOfOneTeamDoNotHideThoseOfAnother) {
   EXPECT_EQ(by_job(snapshot, settings).at("b1").kind, DecisionKind::kStart);
 }
 
+TEST(Scheduler, EachTeamHasItsShareOfTheJobsThatAreLookedAt) {
+  SchedulerSnapshot snapshot = cluster_of(1, 4);
+  snapshot.teams = {{"a", gpus(1)}, {"b", gpus(4)}};
+  for (int i = 0; i < 50; ++i) {
+    snapshot.waiting.push_back(job("a" + std::to_string(i), 5, i, "a"));
+  }
+  for (int i = 0; i < 6; ++i) {
+    snapshot.waiting.push_back(job("b" + std::to_string(i), i < 4 ? 5 : 1, 100 + i, "b"));
+  }
+  SchedulerSettings settings;
+  settings.depth = 10;
+  const auto decisions = by_job(snapshot, settings);
+  EXPECT_EQ(decisions.at("b4").kind, DecisionKind::kStart) << "the fifth of ten by two";
+  EXPECT_EQ(decisions.at("b5").kind, DecisionKind::kWait);
+}
+
 TEST(Scheduler, ReasonsNameNoJobOfAnotherTeam) {
   SchedulerSnapshot snapshot = cluster_of(1, 4);
   snapshot.running = {runs(job("r1", 2, 0), {"node1", "node1"})};
