@@ -1,6 +1,7 @@
 #include "platform/guardian/next_step.h"
 
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 

@@ -29,7 +29,7 @@ QueueOrder queue_order(const JobRequest& job, Seconds aging) {
 
 void SchedulerState::add_team(const TeamQuota& quota) {
   team_numbers_.emplace(quota.team, teams_.size());
-  teams_.push_back({quota.team, kinds_.bounded(quota.quota), {}, 0});
+  teams_.push_back({quota.team, kinds_.bounded(quota.quota), {}});
   has_quotas_ = true;
 }
 
@@ -73,7 +73,6 @@ void SchedulerState::enqueue(ScheduledJob job) {
   const bool is_new = orders_.emplace(request.id, order).second && running_.count(request.id) == 0;
   TESSER_CHECK(is_new, "job " + request.id + " twice");
   waiting_gangs_[job.gang.each].insert(job.gang.learners);
-  ++teams_[job.team].waiting;
   const ScheduledJob& kept = waiting_.emplace(order, std::move(job)).first->second;
   waiting_of_teams_.resize(teams_.size());
   waiting_of_teams_[kept.team].emplace(order, &kept);
@@ -87,7 +86,6 @@ void SchedulerState::dequeue(const std::string& id) {
   if (gangs->second.empty()) {
     waiting_gangs_.erase(gangs);
   }
-  --teams_[job->second.team].waiting;
   waiting_of_teams_[job->second.team].erase(order->second);
   waiting_.erase(job);
   orders_.erase(order);
@@ -150,7 +148,7 @@ ScheduledJob SchedulerState::job_of(const JobRequest& request) {
   job.total = job.gang.each * request.learners;
   const auto [team, is_new] = team_numbers_.emplace(request.team, teams_.size());
   if (is_new) {  // without a quota: nothing of its own where others have one
-    ScheduledTeam unknown{request.team, {}, {}, 0};
+    ScheduledTeam unknown{request.team, {}, {}};
     if (!has_quotas_) {
       unknown.quota = kinds_.bounded({0, 0, {}});
     }

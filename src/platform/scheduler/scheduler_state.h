@@ -32,8 +32,7 @@ struct ScheduledJob {
 struct ScheduledTeam {
   std::string name;
   Amounts quota{};
-  Amounts owned{};          // what its owned jobs hold
-  std::size_t waiting = 0;  // jobs
+  Amounts owned{};  // what its owned jobs hold
 
   // Whether a job stays inside the quota together with what is owned, or alone.
   bool has_quota_for(const ScheduledJob& job) const { return fits_beside(owned, job); }
