@@ -15,10 +15,11 @@ from pathlib import Path
 MAY_USE: dict[str, set[str]] = {
     "base": set(),
     "graph": {"base"},
+    "layout": {"graph"},
     "tdl": {"graph"},
-    "memory": {"graph"},
+    "memory": {"layout"},
     "partition": {"tdl", "memory"},
-    "lowering": {"partition"},
+    "lowering": {"partition", "layout"},
     "transport": {"base"},
     "optimizer": {"base"},
     "kernels": {"base"},

@@ -9,7 +9,7 @@ implementations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,8 @@ class Operator:
             raise ProgramError(f"node {node.name!r}: {node.op} takes {len(specs)} arguments, not {len(node.args)}")
         if node.op in ("aten::view", "aten::_unsafe_view"):
             self._function = torch.ops.aten.reshape.default  # a program's views are of shapes, not of memory
+        # Kernels that read memory as it lies do not say so: whatever makes memory of its own gets rows.
+        self._takes_rows = all(result.alias_info is None for result in self._function._schema.returns)
         positional = sum(not spec.kwarg_only for spec in specs)
         self._positional = [_prepared(argument) for argument in node.args[:positional]]
         self._keywords = {
@@ -202,6 +204,8 @@ class Operator:
         }
 
     def __call__(self, values: Mapping[str, Tensor]) -> list[Tensor | None]:
+        if self._takes_rows:
+            values = _Rows(values)
         positional = [_resolved(argument, values) for argument in self._positional]
         keywords = {name: _resolved(argument, values) for name, argument in self._keywords.items()}
         out = self._function(*positional, **keywords)
@@ -212,6 +216,22 @@ class Operator:
             elif entry is None or isinstance(entry, Tensor):
                 results.append(entry)
         return results
+
+
+class _Rows(Mapping[str, Tensor]):
+    """Tensors by name, brought into row-major memory when they are read."""
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._values[name].contiguous()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def _prepared(argument: Any) -> Any:

@@ -18,13 +18,13 @@ const Classes& classes() {
         all.emplace(name, kind);
       }
     };
-    put(OperatorClass::kView, {"aten::view",       "aten::_unsafe_view",     "aten::reshape", "aten::_reshape_alias",
-                               "aten::flatten",    "aten::unflatten",        "aten::view_as", "aten::t",
-                               "aten::transpose",  "aten::permute",          "aten::expand",  "aten::expand_as",
-                               "aten::slice",      "aten::narrow",           "aten::select",  "aten::unbind",
-                               "aten::split",      "aten::split_with_sizes", "aten::chunk",   "aten::squeeze",
-                               "aten::unsqueeze",  "aten::detach",           "aten::alias",   "aten::contiguous",
-                               "aten::lift_fresh", "tesser::receive"});
+    put(OperatorClass::kView, {"aten::view",       "aten::_unsafe_view",     "aten::reshape",  "aten::_reshape_alias",
+                               "aten::flatten",    "aten::unflatten",        "aten::view_as",  "aten::t",
+                               "aten::transpose",  "aten::permute",          "aten::expand",   "aten::expand_as",
+                               "aten::slice",      "aten::narrow",           "aten::select",   "aten::unbind",
+                               "aten::split",      "aten::split_with_sizes", "aten::chunk",    "aten::squeeze",
+                               "aten::unsqueeze",  "aten::detach",           "aten::alias",    "aten::contiguous",
+                               "aten::lift_fresh", "tesser::receive",        "tesser::arrange"});
     put(OperatorClass::kMovement, {"aten::clone",
                                    "aten::_to_copy",
                                    "aten::copy",

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kFormat = "tesser.lowered";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr std::string_view kIndexFile = "lowering.json";
 
 fs::path worker_file(const fs::path& directory, int worker) {
@@ -101,7 +101,8 @@ Result<LoweredIndex> read_index(const fs::path& directory) {
   }
   if (integer("version") != kVersion) {
     return invalid_input(path.string() + ": version " + std::to_string(integer("version")) +
-                         "; this tesser reads version " + std::to_string(kVersion));
+                         "; this tesser reads version " + std::to_string(kVersion) +
+                         ".\nWhat to do: lower its plan again");
   }
   LoweredIndex index{string("name"),       string("program_hash"), string("plan_hash"), 0,
                      integer("transfers"), integer("bytes")};

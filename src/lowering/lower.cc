@@ -5,12 +5,11 @@
 #include <span>
 #include <string>
 #include <tuple>
-#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
-#include "graph/operator_class.h"
 #include "graph/verify.h"
+#include "layout/layouts.h"
 #include "lowering/verify_order.h"
 #include "lowering/worker_builder.h"
 #include "partition/holders.h"
@@ -36,43 +35,6 @@ std::string places_text(const Region& region) {
     text += (text.empty() ? "" : ",") + std::to_string(interval.begin) + ":" + std::to_string(interval.end);
   }
   return text.empty() ? "all" : text;
-}
-
-// Values that do not lie row-major. Four-dimensional ones that kernels for images keep with channels innermost: what
-// goes into and comes out of them, also through elementwise operators; weights are moved as they are numbered. And
-// matrices that are transposed views.
-std::vector<bool> permuted_values(const graph::Program& program) {
-  const auto is_image_operator = [](std::string_view op) {
-    const std::string_view name = graph::base_name(op);
-    return name.starts_with("aten::convolution") || name.find("batch_norm") != std::string_view::npos ||
-           name.find("pool2d") != std::string_view::npos || name.find("upsample") != std::string_view::npos;
-  };
-  std::vector<bool> permuted(program.values.size(), false);
-  const auto mark = [&](ValueId id) {
-    if (id != kNone && program.value(id).shape.size() == 4 && !program.value(id).is_state()) {
-      permuted[static_cast<std::size_t>(id)] = true;
-    }
-  };
-  const auto is_permuted_image = [&](ValueId id) {
-    return permuted[static_cast<std::size_t>(id)] && program.value(id).shape.size() == 4;
-  };
-  for (const graph::Node& node : program.nodes) {
-    const std::vector<ValueId> operands = graph::values_read(node);
-    const bool follows = graph::operator_class(node.op) == graph::OperatorClass::kElementwise &&
-                         std::any_of(operands.begin(), operands.end(), is_permuted_image);
-    if (is_image_operator(node.op)) {
-      std::for_each(operands.begin(), operands.end(), mark);
-    }
-    if (is_image_operator(node.op) || follows) {
-      std::for_each(node.outputs.begin(), node.outputs.end(), mark);
-    }
-    const bool transposes = node.op == "aten::t" || node.op == "aten::transpose.int";
-    if (transposes && program.value(operands[0]).shape.size() == 2 &&
-        !permuted[static_cast<std::size_t>(operands[0])]) {
-      permuted[static_cast<std::size_t>(node.outputs[0])] = true;
-    }
-  }
-  return permuted;
 }
 
 std::vector<std::int64_t> begin_in(const Region& inner, const Region& outer) {
@@ -116,11 +78,10 @@ class Lowerer {
         options_(options),
         distances_(plan.levels),
         workers_(static_cast<std::size_t>(distances_.workers())),
-        scattered_(workers_),
         owned_(program.values.size()),
         at_rest_(program.values.size()),
         used_(partition::values_in_use(program)),
-        permuted_(permuted_values(program)),
+        layouts_(layout::Layouts::of(program)),
         ready_(program.values.size(), -1) {
     for (int worker = 0; worker < distances_.workers(); ++worker) {
       builders_.emplace_back(program);
@@ -197,34 +158,25 @@ class Lowerer {
                                  {ValueRef{current.id}, static_cast<std::int64_t>(dimension), begin,
                                   begin + region[dimension].size(), std::int64_t{1}},
                                  {next.id});
-      // Rows of the outermost dimension lie together, every other part of a tensor does not.
-      const bool outermost =
-          std::all_of(whole.shape.begin(), whole.shape.begin() + static_cast<std::ptrdiff_t>(dimension),
-                      [](std::int64_t size) { return size == 1; });
-      if (!outermost || scattered_[worker].contains(current.id)) {
-        scattered_[worker].insert(next.id);
-      }
       current = std::move(next);
     }
     return current;
   }
 
-  // PyTorch's kernels for normalisation, pooling and attention take the memory of some arguments as it comes, whatever
-  // the strides say; a rectangle out of a larger tensor is copied for them.
-  LocalId dense(std::size_t worker, LocalId id, NodeId node) {
-    const graph::OperatorClass kind = graph::operator_class(program_.node(node).op);
-    const bool takes_any_strides = kind == graph::OperatorClass::kView || kind == graph::OperatorClass::kMovement ||
-                                   kind == graph::OperatorClass::kElementwise ||
-                                   (kind == graph::OperatorClass::kContraction &&
-                                    program_.node(node).op.find("scaled_dot_product") == std::string::npos);
-    if (takes_any_strides || !scattered_[worker].contains(id)) {
-      return id;
-    }
-    const graph::Value scattered = builders_[worker].value(id);
-    const LocalId copy = builders_[worker].add_value(scattered.name + "/dense", scattered.dtype, scattered.shape);
-    builders_[worker].add_node({node, Stage::kReceiveArguments}, "aten::clone", scattered.name + "/dense",
-                               {ValueRef{id}, graph::Enumerator{"memory_format", "contiguous_format"}}, {copy});
-    return copy;
+  // The order in which a rectangle of a value travels, and lies where it arrives: that of the value itself. Empty means
+  // row-major.
+  layout::Order order(ValueId id) const {
+    layout::Order order = layout::order_of(value(id).shape, layouts_[id]);
+    return layout::is_row_major(order) ? layout::Order() : order;
+  }
+
+  // What a worker has itself, lying as on those that receive it, so that all of them compute the same bits of it.
+  Held as_received(std::size_t worker, const Held& held, ValueId of, Place place) {
+    WorkerBuilder& builder = builders_[worker];
+    const graph::Value own = builder.value(held.id);
+    const LocalId arranged = builder.add_value(own.name + "/arranged", own.dtype, own.shape);
+    builder.add_node(place, "tesser::arrange", own.name + "/arranged", {ValueRef{held.id}, order(of)}, {arranged});
+    return {arranged, held.region};
   }
 
   // Makes `region` of a value on one worker out of parts that cover it. Nothing is moved when one part of its own is
@@ -236,7 +188,7 @@ class Lowerer {
     }
     WorkerBuilder& builder = builders_[worker];
     const DType dtype = value(of).dtype;
-    const bool permuted = permuted_[static_cast<std::size_t>(of)];
+    const layout::Order travels = order(of);
     const Shape shape = tdl::shape_of(region);
     std::vector<std::int64_t> from;
     std::vector<std::int64_t> transfers;
@@ -267,12 +219,12 @@ class Lowerer {
       const std::string what = name + " to " + std::to_string(worker);
       sender.add_node(
           send, "tesser::send", "send " + what,
-          {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size, permuted}, {});
+          {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size, travels}, {});
       sender.add_node({receive.node, Stage::kSent}, "tesser::sent", "sent " + what,
                       {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer}, {});
     }
     const LocalId buffer = builder.add_value(name + "/open", dtype, shape);
-    builder.add_node(open, "tesser::open", "open " + name, {from, transfers, begins, sizes, permuted}, {buffer});
+    builder.add_node(open, "tesser::open", "open " + name, {from, transfers, begins, sizes, travels}, {buffer});
     const LocalId received = builder.add_value(name, dtype, shape);
     const Argument own_argument = own.empty() ? Argument(std::vector<std::int64_t>{}) : Argument(own);
     builder.add_node(receive, "tesser::receive", "receive " + name,
@@ -283,7 +235,7 @@ class Lowerer {
   // A region of a value at rest, for an operator: what the worker has, or fetched from the owners.
   Held fetch(std::size_t worker, ValueId id, const Region& region, NodeId node) {
     const Held& rest = at_rest(id)[worker];
-    if (rest.id != kNone && tdl::contains(rest.region, region)) {
+    if (!receives(worker, id, region)) {
       return view(worker, rest, region, {node, Stage::kReceiveArguments});
     }
     auto& kept = fetched_[{worker, id, places_text(region), program_.node(node).phase}];
@@ -303,8 +255,15 @@ class Lowerer {
     return kept.held;
   }
 
-  // What the kernel takes for an operand: a fetched region, with zeros around, or zeros only.
-  LocalId argument(std::size_t worker, ValueId id, const tdl::LocalOperand& operand, NodeId node) {
+  // Whether a worker has to receive this region of a value.
+  bool receives(std::size_t worker, ValueId id, const Region& region) {
+    const Held& rest = at_rest(id)[worker];
+    return rest.id == kNone || !tdl::contains(rest.region, region);
+  }
+
+  // What the kernel takes for an operand: a fetched region, with zeros around, or zeros only. `shared`: some worker
+  // receives the same region for the same operator.
+  LocalId argument(std::size_t worker, ValueId id, const tdl::LocalOperand& operand, bool shared, NodeId node) {
     const Place place{node, Stage::kReceiveArguments};
     WorkerBuilder& builder = builders_[worker];
     const std::string name = value(id).name;
@@ -315,9 +274,12 @@ class Lowerer {
                        {shape, 0.0, graph::Enumerator{"dtype", std::string(dtype_name(value(id).dtype))}}, {zeros});
       return zeros;
     }
-    const Held held = fetch(worker, id, operand.region, node);
+    Held held = fetch(worker, id, operand.region, node);
+    if (shared && !receives(worker, id, operand.region)) {
+      held = as_received(worker, held, id, place);
+    }
     if (operand.given == operand.region) {
-      return dense(worker, held.id, node);
+      return held.id;
     }
     std::vector<std::int64_t> padding;  // from the last dimension on, before and after
     for (std::size_t dimension = operand.given.size(); dimension-- > 0;) {
@@ -341,7 +303,7 @@ class Lowerer {
     std::vector<std::vector<Held>> made(node.outputs.size(), std::vector<Held>(workers_));
     for (std::size_t worker = 0; worker < workers_; ++worker) {
       if (!calls[worker].empty) {
-        call(worker, id, calls[worker], made);
+        call(worker, id, calls, made);
       }
     }
     for (std::size_t result = 0; result < node.outputs.size(); ++result) {
@@ -352,7 +314,9 @@ class Lowerer {
     return {};
   }
 
-  void call(std::size_t worker, NodeId id, const tdl::LocalCall& call, std::vector<std::vector<Held>>& made) {
+  void call(std::size_t worker, NodeId id, const std::vector<tdl::LocalCall>& calls,
+            std::vector<std::vector<Held>>& made) {
+    const tdl::LocalCall& call = calls[worker];
     const graph::Node& node = program_.node(id);
     WorkerBuilder& builder = builders_[worker];
     const std::vector<ValueId> operands = graph::values_read(node);
@@ -364,11 +328,18 @@ class Lowerer {
         return;
       }
       const std::size_t operand = call.argument_operands[next++];
-      const auto found = ready.find(operand);
-      reference.id =
-          found != ready.end()
-              ? found->second
-              : ready.emplace(operand, argument(worker, operands[operand], call.operands[operand], id)).first->second;
+      if (const auto found = ready.find(operand); found != ready.end()) {
+        reference.id = found->second;
+        return;
+      }
+      const Region& region = call.operands[operand].region;
+      bool shared = false;
+      for (std::size_t other = 0; other < workers_ && !shared; ++other) {
+        shared = !calls[other].empty && calls[other].operands[operand].region == region &&
+                 receives(other, operands[operand], region);
+      }
+      reference.id = argument(worker, operands[operand], call.operands[operand], shared, id);
+      ready.emplace(operand, reference.id);
     };
     for (Argument& argument : args) {
       if (auto* const reference = std::get_if<ValueRef>(&argument)) {
@@ -421,10 +392,22 @@ class Lowerer {
     }
     const std::vector<Region>& regions = owned(value_id);
     if (parts.size() < 2) {
+      const std::vector<Held>& part = parts.begin()->second;
+      const auto has = [&](std::size_t worker) {
+        return part[worker].id != kNone && tdl::contains(part[worker].region, regions[worker]);
+      };
       for (std::size_t worker = 0; worker < workers_; ++worker) {
-        if (tdl::volume(regions[worker]) > 0) {
-          rest[worker] = gather(worker, id, value_id, value(value_id).name, regions[worker], parts.begin()->second,
-                                {Stage::kSendParts, Stage::kReceiveParts});
+        if (tdl::volume(regions[worker]) == 0) {
+          continue;
+        }
+        rest[worker] = gather(worker, id, value_id, value(value_id).name, regions[worker], part,
+                              {Stage::kSendParts, Stage::kReceiveParts});
+        bool shared = false;
+        for (std::size_t other = 0; other < workers_ && has(worker); ++other) {
+          shared = shared || (regions[other] == regions[worker] && !has(other));
+        }
+        if (shared) {
+          rest[worker] = as_received(worker, rest[worker], value_id, {id, Stage::kReceiveParts});
         }
       }
       return;
@@ -511,14 +494,13 @@ class Lowerer {
   const LoweringOptions& options_;
   Distances distances_;
   std::size_t workers_;
-  std::vector<std::vector<int>> digits_;                // by worker
-  std::vector<std::unordered_set<LocalId>> scattered_;  // by worker: parts of tensors that do not lie together
-  std::vector<WorkerBuilder> builders_;                 // by worker
-  std::vector<std::vector<Region>> owned_;              // by value, by worker; filled when first asked for
-  std::vector<std::vector<Held>> at_rest_;              // by value, by worker
-  std::vector<bool> used_;                              // by value: what nobody reads is not brought to its owners
-  std::vector<bool> permuted_;                          // by value: moved so
-  std::vector<NodeId> ready_;                           // by value: the node after which it is at rest
+  std::vector<std::vector<int>> digits_;    // by worker
+  std::vector<WorkerBuilder> builders_;     // by worker
+  std::vector<std::vector<Region>> owned_;  // by value, by worker; filled when first asked for
+  std::vector<std::vector<Held>> at_rest_;  // by value, by worker
+  std::vector<bool> used_;                  // by value: what nobody reads is not brought to its owners
+  layout::Layouts layouts_;                 // of the whole program's values
+  std::vector<NodeId> ready_;               // by value: the node after which it is at rest
   std::map<std::tuple<std::size_t, ValueId, std::string, graph::Phase>, Fetched> fetched_;
   std::int64_t next_transfer_ = 0;
   std::int64_t bytes_ = 0;

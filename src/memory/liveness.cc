@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "graph/operator_class.h"
-#include "memory/views.h"
+#include "layout/layouts.h"
 
 namespace tesser::memory {
 namespace {
@@ -17,7 +17,7 @@ using graph::ValueRef;
 
 class Analysis {
  public:
-  explicit Analysis(const Program& program) : program_(program), strides_(program.values.size()) {
+  explicit Analysis(const Program& program) : program_(program), layouts_(program) {
     liveness_.storage_of.assign(program.values.size(), kNone);
   }
 
@@ -25,7 +25,6 @@ class Analysis {
     const auto last = static_cast<NodeId>(program_.nodes.empty() ? 0 : program_.nodes.size() - 1);
     for (const ValueId input : program_.inputs) {
       make(input, 0, true);
-      strides_[static_cast<std::size_t>(input)] = contiguous_strides(program_.value(input).shape);
       liveness_.storages.back().last_node = last;
     }
     for (NodeId id = 0; id < static_cast<NodeId>(program_.nodes.size()); ++id) {
@@ -69,37 +68,23 @@ class Analysis {
   }
 
   void define_results(const Node& node, NodeId id) {
-    const ValueId first = first_argument(node);
-    if (first != kNone && storage_of(first) != kNone) {
-      const auto views = view_strides(program_, node, strides_[static_cast<std::size_t>(first)]);
-      if (views.has_value()) {
-        for (std::size_t result = 0; result < node.outputs.size(); ++result) {
-          if (const ValueId output = node.outputs[result]; output != kNone) {
-            share(output, first, id);
-            strides_[static_cast<std::size_t>(output)] = (*views)[result];
-          }
-        }
-        return;
-      }
-    }
+    const ValueId first = graph::value_argument(node, 0);
+    const bool is_view = first != kNone && storage_of(first) != kNone && layouts_.is_view(node);
+    layouts_.define(node);
     for (std::size_t result = 0; result < node.outputs.size(); ++result) {
       const ValueId output = node.outputs[result];
       if (output == kNone) {
         continue;
       }
-      if (const ValueId replaced = replaced_state(node, result); replaced != kNone && storage_of(replaced) != kNone) {
+      if (is_view) {
+        share(output, first, id);
+      } else if (const ValueId replaced = replaced_state(node, result);
+                 replaced != kNone && storage_of(replaced) != kNone) {
         share(output, replaced, id);
-        strides_[static_cast<std::size_t>(output)] = strides_[static_cast<std::size_t>(replaced)];
       } else {
         make(output, id, false);
-        strides_[static_cast<std::size_t>(output)] = fresh_strides(program_, node, result, strides_);
       }
     }
-  }
-
-  static ValueId first_argument(const Node& node) {
-    const auto* const reference = node.args.empty() ? nullptr : std::get_if<ValueRef>(&node.args[0]);
-    return reference == nullptr ? kNone : reference->id;
   }
 
   // The argument that an update's result takes the place of.
@@ -121,7 +106,7 @@ class Analysis {
 
   const Program& program_;
   Liveness liveness_;
-  std::vector<Strides> strides_;  // by value
+  layout::Layouts layouts_;
 };
 
 }  // namespace

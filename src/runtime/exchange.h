@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/tensor.h"
 #include "graph/program.h"
+#include "layout/strides.h"
 
 namespace tesser::runtime {
 
@@ -25,13 +26,10 @@ struct Runs {
   std::vector<Axis> axes;
 };
 
-// Strides in elements, by dimension, of a dense tensor: row-major, or permuted (docs/formats/lowered.md): of four
-// dimensions the second, of two the first is innermost.
-std::vector<std::int64_t> dense_strides(const Shape& shape, bool permuted);
-
-// The rectangle [begin, begin + size) of a tensor with these strides, in row-major order of its elements or
-// permuted; as few runs as possible.
-Runs runs_of(DType dtype, std::span<const std::int64_t> strides, const Shape& begin, const Shape& size, bool permuted);
+// The rectangle [begin, begin + size) of a tensor with these strides, in an order of its dimensions (outermost first;
+// empty means row-major); as few runs as possible.
+Runs runs_of(DType dtype, std::span<const std::int64_t> strides, const Shape& begin, const Shape& size,
+             const layout::Order& order);
 
 // Time and bytes of one worker's exchange in the steps since it was last asked.
 struct ExchangeReport {

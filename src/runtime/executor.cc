@@ -15,14 +15,15 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/strides.h>
 
 #include "base/check.h"
 #include "graph/verify.h"
+#include "layout/layouts.h"
 #include "runtime/arena.h"
 #include "runtime/exchange.h"
 #include "runtime/gradient_exchange.h"
@@ -50,6 +51,39 @@ bool reads(const graph::Node& node, ValueId id) {
   return std::find(values.begin(), values.end(), id) != values.end();
 }
 
+// A kernel whose results lie as the layouts say. Most leave them so; what one leaves otherwise is copied, and a view of
+// other strides than foreseen ends the step: whatever was decided by them would be wrong.
+Kernel laid_out_as_stated(Kernel kernel, const graph::Node& node, const layout::Layouts& layouts) {
+  struct Stated {
+    std::size_t index;
+    layout::Strides strides;
+  };
+  std::vector<Stated> results;
+  for (const ValueId id : node.outputs) {
+    if (id != kNone) results.push_back({static_cast<std::size_t>(id), layouts[id]});
+  }
+  if (results.empty()) return kernel;
+  return [kernel = std::move(kernel), results = std::move(results),
+          is_view = layouts.is_view(node)](Registers& registers) {
+    kernel(registers);
+    for (const Stated& stated : results) {
+      at::Tensor& tensor = registers[stated.index];
+      if (!tensor.defined() || tensor.strides() == at::IntArrayRef(stated.strides)) continue;
+      if (tensor.dim() != static_cast<std::int64_t>(stated.strides.size()))
+        continue;  // a wrong shape is told elsewhere
+      if (layout::same(tensor.sizes().vec(), tensor.strides().vec(), stated.strides)) {
+        tensor = tensor.as_strided(tensor.sizes(), stated.strides);
+        continue;
+      }
+      TORCH_CHECK(!is_view, "a view lies in memory with strides ", tensor.strides(), ", not ", stated.strides,
+                  " as foreseen; this is a mistake of tesser");
+      const at::Tensor arranged = at::empty_strided(tensor.sizes(), stated.strides, tensor.options());
+      arranged.copy_(tensor);
+      tensor = arranged;
+    }
+  };
+}
+
 int usable_processors() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
@@ -70,6 +104,7 @@ struct Executor::Impl {
   std::vector<std::span<std::byte>> gradient_memory;  // announced
   std::int64_t predicted_peak_bytes = 0;
   std::size_t step_bytes = 0;
+  std::optional<layout::Layouts> layouts;  // of the compiled program
   Registers registers;
   Movement movement;
   std::vector<Kernel> kernels;
@@ -133,22 +168,10 @@ Result<void> Executor::Impl::lay_out_state() {
   arena.emplace(std::move(reserved));
   announce_memory(arena->memory());
   registers.resize(compiled.values.size());
-  const std::vector<ValueId> channels_last =
-      options.choose_layout ? channels_last_parameters(program) : std::vector<ValueId>();
   for (const auto& [id, offset] : places) {
     const graph::Value& value = program.value(id);
-    at::IntArrayRef shape(value.shape);
-    const auto row_major = c10::contiguous_strides(shape);
-    std::vector<std::int64_t> strides(row_major.begin(), row_major.end());
-    const auto is_channels_last = [&](ValueId parameter) {
-      return std::find(channels_last.begin(), channels_last.end(), parameter) != channels_last.end();
-    };
-    // Optimizer state lies as its parameter does, so that an update walks all of them alike.
-    if (is_channels_last(id) || (value.of != kNone && is_channels_last(value.of) && value.shape.size() == 4)) {
-      strides = c10::get_channels_last_strides_2d(shape);
-    }
     registers[static_cast<std::size_t>(id)] =
-        at::from_blob(arena->base() + offset, shape, strides, at::TensorOptions(scalar_type(value.dtype)));
+        at::from_blob(arena->base() + offset, value.shape, (*layouts)[id], at::TensorOptions(scalar_type(value.dtype)));
   }
   return {};
 }
@@ -181,7 +204,7 @@ Result<void> Executor::Impl::bind() {
       waits[number] = id;
     }
     TESSER_ASSIGN_OR_RETURN(Kernel kernel, bind_node(compiled, node, movement));
-    kernels.push_back(std::move(kernel));
+    kernels.push_back(laid_out_as_stated(std::move(kernel), node, *layouts));
   }
   return {};
 }
@@ -277,13 +300,15 @@ Result<std::unique_ptr<Executor>> Executor::create(graph::Program program, const
   if (threads != at::get_num_threads()) at::set_num_threads(threads);
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  impl->compiled = prepare(program, options.fuse);
+  const auto weights = options.choose_layout ? layout::Weights::kChannelsLast : layout::Weights::kRowMajor;
+  impl->compiled = prepare(program, options.fuse, weights);
   impl->program = std::move(program);
   impl->movement.exchange = options.exchange;
   impl->movement.gradients = options.gradients;
   if (options.gradients != nullptr) {
     impl->compiled = push_gradients(std::move(impl->compiled), options.gradients->updates());
   }
+  impl->layouts.emplace(layout::Layouts::of(impl->compiled, weights));
   if (options.exchange != nullptr) TESSER_RETURN_IF_ERROR(options.exchange->prepare(impl->compiled));
   for (const ValueId id : impl->program.inputs) impl->inputs.emplace(impl->program.value(id).name, id);
   for (const auto& result : impl->compiled.results) impl->results.emplace(result.name, result.value);

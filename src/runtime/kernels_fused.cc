@@ -1,15 +1,14 @@
 // tesser::fused: runs an expression tile by tile. A tile's intermediates stay in the first-level cache.
 #include <algorithm>
 #include <array>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/util/strides.h>
 
 #include "kernels/philox.h"
+#include "layout/strides.h"
 #include "runtime/kernels.h"
 #include "runtime/kernels_fused_tile.h"
 #include "runtime/passes/fused_expression.h"
@@ -39,23 +38,23 @@ struct InputAccess {
 class FusedKernel {
  public:
   FusedKernel(Expression expression, std::vector<ValueId> inputs, std::vector<ValueId> outputs, Shape shape,
-              ValueId seed, ValueId step)
+              const layout::Order& order, ValueId seed, ValueId step)
       : expression_(std::move(expression)),
         inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
         shape_(std::move(shape)),
+        strides_(layout::dense_strides(shape_, order)),
         seed_(seed),
         step_(step),
         tile_(tile_function()) {}
 
   void operator()(Registers& registers) {
-    const std::vector<std::int64_t> strides = result_strides(registers);
     held_.clear();
     accesses_.clear();
-    for (const ValueId id : inputs_) accesses_.push_back(access(registers[static_cast<std::size_t>(id)], strides));
+    for (const ValueId id : inputs_) accesses_.push_back(access(registers[static_cast<std::size_t>(id)]));
     std::vector<float*> results;
     for (const ValueId id : outputs_) {
-      at::Tensor result = at::empty_strided(shape_, strides, at::TensorOptions(at::kFloat));
+      at::Tensor result = at::empty_strided(shape_, strides_, at::TensorOptions(at::kFloat));
       results.push_back(result.mutable_data_ptr<float>());
       registers[static_cast<std::size_t>(id)] = std::move(result);
     }
@@ -69,30 +68,8 @@ class FusedKernel {
   }
 
  private:
-  // The order of elements in memory that most whole inputs have, so that few need a copy; of equally frequent ones the
-  // first. Row-major where dropout counts elements.
-  std::vector<std::int64_t> result_strides(const Registers& registers) const {
-    const auto row_major = c10::contiguous_strides(shape_);
-    std::vector<std::int64_t> best(row_major.begin(), row_major.end());
-    if (expression_.uses_dropout()) return best;
-    std::map<std::vector<std::int64_t>, int> votes;
-    int most = 0;
-    for (const ValueId id : inputs_) {
-      const at::Tensor& tensor = registers[static_cast<std::size_t>(id)];
-      if (tensor.scalar_type() != at::kFloat || tensor.sizes() != at::IntArrayRef(shape_)) continue;
-      if (tensor.is_non_overlapping_and_dense()) ++votes[tensor.strides().vec()];
-    }
-    for (const ValueId id : inputs_) {
-      const auto found = votes.find(registers[static_cast<std::size_t>(id)].strides().vec());
-      if (found == votes.end() || found->second <= most) continue;
-      most = found->second;
-      best = found->first;
-    }
-    return best;
-  }
-
   // Physical order: dimensions from the largest stride of the result to the smallest.
-  InputAccess access(const at::Tensor& tensor, const std::vector<std::int64_t>& strides) {
+  InputAccess access(const at::Tensor& tensor) {
     InputAccess result;
     const auto point_to = [&](const at::Tensor& source) {
       if (source.scalar_type() == at::kBool) {
@@ -101,7 +78,7 @@ class FusedKernel {
         result.data = source.const_data_ptr<float>();
       }
     };
-    if (tensor.sizes() == at::IntArrayRef(shape_) && tensor.strides() == at::IntArrayRef(strides)) {
+    if (tensor.sizes() == at::IntArrayRef(shape_) && layout::same(shape_, tensor.strides().vec(), strides_)) {
       point_to(tensor);
       return result;
     }
@@ -115,7 +92,8 @@ class FusedKernel {
     for (std::size_t d = 0; d < shape_.size(); ++d) {
       if (shape_[d] != 1) order.push_back(d);
     }
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] > strides[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return strides_[a] > strides_[b]; });
     // A run of leading or of trailing dimensions along which the input repeats can be read in place.
     std::size_t leading = 0;
     while (leading < order.size() && expanded.stride(static_cast<std::int64_t>(order[leading])) == 0) ++leading;
@@ -146,7 +124,7 @@ class FusedKernel {
       point_to(tensor);
       return result;
     }
-    at::Tensor copy = at::empty_strided(shape_, strides, tensor.options());
+    at::Tensor copy = at::empty_strided(shape_, strides_, tensor.options());
     copy.copy_(expanded);
     point_to(copy);
     held_.push_back(std::move(copy));
@@ -230,6 +208,7 @@ class FusedKernel {
   std::vector<ValueId> inputs_;
   std::vector<ValueId> outputs_;
   Shape shape_;
+  layout::Strides strides_;  // of all results, and the order of the walk
   ValueId seed_;
   ValueId step_;
   TileFunction tile_;
@@ -245,29 +224,35 @@ Result<Kernel> bind_fused_operator(const Program& program, const Node& node) {
   if (node.op != "tesser::fused") return Kernel();
   const auto* text = node.args.empty() ? nullptr : std::get_if<std::string>(&node.args[0]);
   const auto* references = node.args.size() < 2 ? nullptr : std::get_if<std::vector<ValueRef>>(&node.args[1]);
-  if (text == nullptr || references == nullptr || node.outputs.empty() || node.outputs[0] == graph::kNone) {
-    return invalid_input(describe(node) + ": takes an expression and a list of values");
+  const auto* order = node.args.size() < 3 ? nullptr : std::get_if<layout::Order>(&node.args[2]);
+  if (text == nullptr || references == nullptr || order == nullptr || node.outputs.empty() ||
+      node.outputs[0] == graph::kNone) {
+    return invalid_input(describe(node) + ": takes an expression, a list of values and an order of dimensions");
   }
   TESSER_ASSIGN_OR_RETURN(Expression expression, parse_expression(*text));
   if (static_cast<std::size_t>(expression.inputs) > references->size() ||
       static_cast<std::size_t>(expression.outputs) != node.outputs.size()) {
     return invalid_input(describe(node) + ": the expression's operands are not those of the node");
   }
+  const Shape& shape = program.value(node.outputs[0]).shape;
+  if (!layout::is_order(*order, shape.size())) {
+    return invalid_input(describe(node) + ": " + shape_text(*order) + " is no order of its dimensions");
+  }
   std::vector<ValueId> inputs;
   for (const ValueRef& reference : *references) inputs.push_back(reference.id);
   ValueId seed = graph::kNone;
   ValueId step = graph::kNone;
   if (expression.uses_dropout()) {
-    const auto* seed_reference = node.args.size() < 4 ? nullptr : std::get_if<ValueRef>(&node.args[2]);
-    const auto* step_reference = node.args.size() < 4 ? nullptr : std::get_if<ValueRef>(&node.args[3]);
+    const auto* seed_reference = node.args.size() < 5 ? nullptr : std::get_if<ValueRef>(&node.args[3]);
+    const auto* step_reference = node.args.size() < 5 ? nullptr : std::get_if<ValueRef>(&node.args[4]);
     if (seed_reference == nullptr || step_reference == nullptr) {
       return invalid_input(describe(node) + ": dropout needs seed and step");
     }
     seed = seed_reference->id;
     step = step_reference->id;
   }
-  auto kernel = std::make_shared<FusedKernel>(std::move(expression), std::move(inputs), node.outputs,
-                                              program.value(node.outputs[0]).shape, seed, step);
+  auto kernel =
+      std::make_shared<FusedKernel>(std::move(expression), std::move(inputs), node.outputs, shape, *order, seed, step);
   return Kernel([kernel](Registers& registers) { (*kernel)(registers); });
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
 
+#include "layout/strides.h"
 #include "runtime/argument_reader.h"
 #include "runtime/exchange.h"
 #include "runtime/kernels.h"
@@ -41,17 +42,24 @@ at::Tensor rectangle(at::Tensor tensor, const Shape& begin, const Shape& size) {
   return tensor;
 }
 
+Result<void> check_order(const Node& node, const layout::Order& order, std::size_t rank) {
+  if (layout::is_order(order, rank)) return {};
+  return invalid_input(describe(node) + ": " + shape_text(order) + " is no order of " + std::to_string(rank) +
+                       " dimensions");
+}
+
 Result<Kernel> bind_open(const Program& program, const Node& node, Exchange& exchange) {
   ArgumentReader arguments(node);
   arguments.sizes();  // from whom; the exchange knows
   const Shape transfers = arguments.sizes();
   arguments.sizes();
   arguments.sizes();
-  const bool permuted = arguments.flag();
+  const layout::Order order = arguments.sizes();
   TESSER_RETURN_IF_ERROR(arguments.check(1));
   const ValueId output = node.outputs[0];
   const graph::Value& value = program.value(output);
-  const std::vector<std::int64_t> strides = dense_strides(value.shape, permuted);
+  TESSER_RETURN_IF_ERROR(check_order(node, order, value.shape.size()));
+  const layout::Strides strides = layout::dense_strides(value.shape, order);
   const Shape shape = value.shape;
   const at::TensorOptions type(scalar_type(value.dtype));
   return Kernel([=, &exchange](Registers& registers) {
@@ -101,14 +109,15 @@ Result<Kernel> bind_send(const Program& program, const Node& node, Movement& mov
   const std::int64_t transfer = arguments.integer();
   const Shape begin = arguments.sizes();
   const Shape size = arguments.sizes();
-  const bool permuted = arguments.flag();
+  const layout::Order order = arguments.sizes();
   TESSER_RETURN_IF_ERROR(arguments.check(0));
+  TESSER_RETURN_IF_ERROR(check_order(node, order, size.size()));
   const DType dtype = program.value(source).dtype;
   return Kernel([=, &movement](Registers& registers) {
     Exchange& exchange = *movement.exchange;
     const at::Tensor tensor = read(registers, source);
     const auto bytes_of = [](const at::Tensor& of) { return static_cast<const std::byte*>(of.const_data_ptr()); };
-    const Runs runs = runs_of(dtype, tensor.strides(), begin, size, permuted);
+    const Runs runs = runs_of(dtype, tensor.strides(), begin, size, order);
     std::uint64_t count = 1;
     for (const Runs::Axis& axis : runs.axes) count *= axis.count;
     if (runs.run_bytes >= kShortestRun || count < kFewestShortRuns) {
@@ -116,10 +125,10 @@ Result<Kernel> bind_send(const Program& program, const Node& node, Movement& mov
       return;
     }
     at::Tensor& copy = movement.staged[transfer];
-    copy = at::empty_strided(size, dense_strides(size, permuted), tensor.options());
+    copy = at::empty_strided(size, layout::dense_strides(size, order), tensor.options());
     copy.copy_(rectangle(tensor, begin, size));
     const Shape origin(size.size(), 0);
-    check(exchange.send(transfer, bytes_of(copy), runs_of(dtype, copy.strides(), origin, size, permuted)));
+    check(exchange.send(transfer, bytes_of(copy), runs_of(dtype, copy.strides(), origin, size, order)));
   });
 }
 
@@ -132,6 +141,27 @@ Result<Kernel> bind_sent(const Node& node, Movement& movement) {
   return Kernel([=, &movement](Registers& /*registers*/) {
     check(movement.exchange->wait_sent(transfer));
     movement.staged.erase(transfer);
+  });
+}
+
+// A value in another order of its dimensions, or dense; itself where it lies so already.
+Result<Kernel> bind_arrange(const Program& program, const Node& node) {
+  ArgumentReader arguments(node);
+  const ValueId source = arguments.value();
+  const layout::Order order = arguments.sizes();
+  TESSER_RETURN_IF_ERROR(arguments.check(1));
+  const ValueId output = node.outputs[0];
+  const Shape& shape = program.value(output).shape;
+  TESSER_RETURN_IF_ERROR(check_order(node, order, shape.size()));
+  const layout::Strides strides = layout::dense_strides(shape, order);
+  return Kernel([=](Registers& registers) {
+    at::Tensor tensor = read(registers, source);
+    if (!layout::same(shape, tensor.strides().vec(), strides)) {
+      const at::Tensor arranged = at::empty_strided(shape, strides, tensor.options());
+      arranged.copy_(tensor);
+      tensor = arranged;
+    }
+    write(registers, output, std::move(tensor));
   });
 }
 
@@ -172,6 +202,7 @@ Result<Kernel> bind_reduce(const Node& node) {
 
 Result<Kernel> bind_movement(const Program& program, const Node& node, Movement& movement) {
   if (node.op == "tesser::reduce") return bind_reduce(node);
+  if (node.op == "tesser::arrange") return bind_arrange(program, node);
   const bool moves = node.op == "tesser::open" || node.op == "tesser::receive" || node.op == "tesser::send" ||
                      node.op == "tesser::sent";
   if (!moves) return Kernel();

@@ -42,7 +42,6 @@ transport::Strided strided(const Runs& runs, std::uint64_t base) {
 // Arguments of nodes that verify_order() has accepted.
 const Shape& integers(const graph::Node& node, std::size_t place) { return std::get<Shape>(node.args[place]); }
 std::int64_t integer(const graph::Node& node, std::size_t place) { return std::get<std::int64_t>(node.args[place]); }
-bool flag(const graph::Node& node, std::size_t place) { return std::get<bool>(node.args[place]); }
 
 class Stopwatch {
  public:
@@ -122,8 +121,8 @@ Result<void> TransportExchange::make_receivers(const graph::Program& program, co
   const graph::Value& value = program.value(buffer);
   const Shape& from = integers(node, 0);
   const Shape& transfers = integers(node, 1);
-  const bool permuted = flag(node, 4);
-  const std::vector<std::int64_t> strides = dense_strides(value.shape, permuted);
+  const layout::Order& order = integers(node, 4);
+  const layout::Strides strides = layout::dense_strides(value.shape, order);
   const auto rank = static_cast<std::ptrdiff_t>(value.shape.size());
   for (std::size_t index = 0; index < transfers.size(); ++index) {
     const auto part = [&](const Shape& flat) {
@@ -131,7 +130,7 @@ Result<void> TransportExchange::make_receivers(const graph::Program& program, co
       return Shape(begin, begin + rank);
     };
     const Shape size = part(integers(node, 3));
-    const Runs runs = runs_of(value.dtype, strides, part(integers(node, 2)), size, permuted);
+    const Runs runs = runs_of(value.dtype, strides, part(integers(node, 2)), size, order);
     TESSER_ASSIGN_OR_RETURN(
         transport::StaticReceiver receiver,
         to_result(transport::StaticReceiver::open(channels_[static_cast<std::size_t>(from[index])],

@@ -148,5 +148,30 @@ TEST(PackSharedWeights, ManyProductsWithOneOperandShareOneCopy) {
   EXPECT_TRUE(graph::verify(program).has_value());
 }
 
+// GroupNorm takes rows; both of its readers here get one copy of the transposed view.
+TEST(ArrangeArguments, KernelsGetLayoutsThatTheyTake) {
+  const std::string group_norm = R"("%turned",null,null,2,4,16,2,1e-05)";
+  const std::string inputs =
+      std::string(kInputs) + R"(,{"name":"image","role":"batch","dtype":"float32","shape":[2,4,4,4]})";
+  const auto program = arrange_arguments(step_program(
+      inputs,
+      node("turned", "aten::transpose.int", R"("%image",2,3)", "forward", "[2,4,4,4]") + "," +
+          node("first", "aten::native_group_norm", group_norm, "forward", "[2,4,4,4]") + "," +
+          node("second", "aten::native_group_norm", group_norm, "forward", "[2,4,4,4]") + "," +
+          node("sum", "aten::add.Tensor", R"("%turned","%first")", "forward", "[2,4,4,4]") + "," +
+          node("loss", "aten::sum", R"("%second")", "forward", "[]") + "," + update("w", "x") + "," + update("v", "x"),
+      outputs()));
+  EXPECT_EQ(names(program), (std::vector<std::string>{"turned", "turned/arranged", "first", "second", "sum", "loss",
+                                                      "update/w", "update/v"}));
+  EXPECT_EQ(find_node(program, "turned/arranged").op, "tesser::arrange");
+  const auto argument = [&](const std::string& name) {
+    return program.value(graph::value_argument(find_node(program, name), 0)).name;
+  };
+  EXPECT_EQ(argument("first"), "turned/arranged");
+  EXPECT_EQ(argument("second"), "turned/arranged");
+  EXPECT_EQ(argument("sum"), "turned");
+  EXPECT_TRUE(graph::verify(program).has_value());
+}
+
 }  // namespace
 }  // namespace tesser::runtime

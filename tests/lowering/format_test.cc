@@ -108,8 +108,8 @@ TEST_F(LoweredFormat, AnIndexThatIsNoneIsRefused) {
   change_index("tesser.lowered", "tesser.program");
   EXPECT_THAT(index_error(), HasSubstr("lowering.json: not the index of a lowered program"));
   write();
-  change_index("\"version\":1", "\"version\":2");
-  EXPECT_THAT(index_error(), HasSubstr("lowering.json: version 2; this tesser reads version 1"));
+  change_index("\"version\":2", "\"version\":3");
+  EXPECT_THAT(index_error(), HasSubstr("lowering.json: version 3; this tesser reads version 2"));
   for (const char* const workers : {"0", "-1", "4294967296", "\"2\"", "2.5", "null"}) {
     write();
     change_index("\"workers\":2", std::string("\"workers\":") + workers);

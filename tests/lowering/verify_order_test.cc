@@ -48,12 +48,12 @@ class VerifyOrder : public testing::Test {
     Program& program = workers_[static_cast<std::size_t>(worker)];
     const std::string name = "open " + std::to_string(transfer);
     const ValueId buffer = add_value(program, name, dtype, size);
-    add_node(program, name, "tesser::open", {Integers{from}, Integers{transfer}, Integers{0}, std::move(size), false},
-             {buffer});
+    add_node(program, name, "tesser::open",
+             {Integers{from}, Integers{transfer}, Integers{0}, std::move(size), Integers{}}, {buffer});
   }
   void send(int worker, std::int64_t to, std::int64_t transfer) {
     add_node(workers_[static_cast<std::size_t>(worker)], "send " + std::to_string(transfer), "tesser::send",
-             {ValueRef{0}, to, transfer, Integers{0}, Integers{2}, false});
+             {ValueRef{0}, to, transfer, Integers{0}, Integers{2}, Integers{}});
   }
   void sent(int worker, std::int64_t to, std::int64_t transfer) {
     add_node(workers_[static_cast<std::size_t>(worker)], "sent " + std::to_string(transfer), "tesser::sent",

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "program_builder.h"
+#include "layout/program_builder.h"
 
 namespace tesser::memory {
 namespace {

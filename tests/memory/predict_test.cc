@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/read.h"
-#include "program_builder.h"
+#include "layout/program_builder.h"
 
 namespace tesser::memory {
 namespace {

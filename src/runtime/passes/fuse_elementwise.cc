@@ -198,7 +198,11 @@ struct Group {
 
 class Fuser {
  public:
-  explicit Fuser(Program& program) : program_(program), uses_(program), group_of_(program.nodes.size(), -1) {}
+  explicit Fuser(Program& program, layout::Weights weights)
+      : program_(program),
+        uses_(program),
+        layouts_(layout::Layouts::of(program, weights)),
+        group_of_(program.nodes.size(), -1) {}
 
   void run() {
     for (NodeId id = 0; id < static_cast<NodeId>(program_.nodes.size()); ++id) form(id);
@@ -221,7 +225,10 @@ class Fuser {
     const Node& first = program_.node(group.members.front());
     if (group.members.size() >= kLargestGroup || first.phase != node.phase) return false;
     if (last - group.members.back() > kFarthestMember) return false;
-    if (program_.value(first.outputs[0]).shape != program_.value(node.outputs[0]).shape) return false;
+    const Shape& shape = program_.value(first.outputs[0]).shape;
+    if (program_.value(node.outputs[0]).shape != shape) return false;
+    // One walk over memory serves all results.
+    if (!layout::same(shape, layouts_[first.outputs[0]], layouts_[node.outputs[0]])) return false;
     for (const NodeId member : group.members) {
       const ValueId value = program_.node(member).outputs[0];
       for (const NodeId reader : uses_.readers[static_cast<std::size_t>(value)]) {
@@ -297,7 +304,9 @@ class Fuser {
     fused.source = last.source;
     std::vector<ValueRef> references;
     for (const ValueId input : inputs) references.push_back({input});
-    fused.args = {Argument(print(expression)), Argument(std::move(references))};
+    const Shape& shape = program_.value(last.outputs[0]).shape;
+    fused.args = {Argument(print(expression)), Argument(std::move(references)),
+                  Argument(layout::order_of(shape, layouts_[last.outputs[0]]))};
     if (dropout != nullptr) {
       fused.args.push_back(dropout->args[2]);
       fused.args.push_back(dropout->args[3]);
@@ -307,14 +316,15 @@ class Fuser {
 
   Program& program_;
   Uses uses_;
+  layout::Layouts layouts_;
   std::vector<int> group_of_;  // by node; -1 for none
   std::vector<Group> groups_;
 };
 
 }  // namespace
 
-graph::Program fuse_elementwise(graph::Program program) {
-  Fuser(program).run();
+graph::Program fuse_elementwise(graph::Program program, layout::Weights weights) {
+  Fuser(program, weights).run();
   return program;
 }
 

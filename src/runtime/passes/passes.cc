@@ -9,11 +9,11 @@ using graph::kNone;
 using graph::NodeId;
 using graph::ValueId;
 
-graph::Program prepare(graph::Program program, bool fuse) {
+graph::Program prepare(graph::Program program, bool fuse, layout::Weights weights) {
   program = absorb_sums(std::move(program));
   program = pack_shared_weights(std::move(program));
-  if (fuse) program = fuse_elementwise(std::move(program));
-  return schedule_updates(std::move(program));
+  if (fuse) program = fuse_elementwise(std::move(program), weights);
+  return arrange_arguments(schedule_updates(std::move(program)), weights);
 }
 
 Uses::Uses(const graph::Program& program) : readers(program.values.size()), is_output(program.values.size(), false) {
@@ -79,21 +79,6 @@ bool is_plain_addmm(const graph::Node& node) {
     return index >= node.args.size() || graph::number_argument(node, index) == 1.0;
   };
   return node.op == "aten::addmm" && is_one(3) && is_one(4);
-}
-
-std::vector<ValueId> channels_last_parameters(const graph::Program& program) {
-  std::vector<ValueId> chosen;
-  for (const graph::Node& node : program.nodes) {
-    if (node.op != "aten::convolution" || node.args.size() < 2) continue;
-    const auto* weight = std::get_if<graph::ValueRef>(&node.args[1]);
-    if (weight == nullptr) continue;
-    const graph::Value& value = program.value(weight->id);
-    if (value.role == graph::Role::kParameter && value.dtype == DType::kFloat32 && value.shape.size() == 4 &&
-        std::find(chosen.begin(), chosen.end(), weight->id) == chosen.end()) {
-      chosen.push_back(weight->id);
-    }
-  }
-  return chosen;
 }
 
 }  // namespace tesser::runtime

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/program.h"
+#include "layout/layouts.h"
 
 namespace tesser::runtime {
 
@@ -18,14 +19,19 @@ inline constexpr std::int64_t kLeastMultiplications = 1 << 18;
 inline constexpr std::int64_t kColumnsWorthTransposing = 256;
 
 // The program as an executor runs it: all passes that its options ask for, in their order.
-graph::Program prepare(graph::Program program, bool fuse);
+graph::Program prepare(graph::Program program, bool fuse, layout::Weights weights = layout::Weights::kChannelsLast);
 
 // Puts every update (tesser::sgd, tesser::adam) as early as its gradient allows and after every other reader of the
 // state it changes, so that gradients live shortly and updates may be done in place.
 graph::Program schedule_updates(graph::Program program);
 
-// Joins chains of elementwise float32 operators into tesser::fused nodes (fused_expression.h).
-graph::Program fuse_elementwise(graph::Program program);
+// Joins chains of elementwise float32 operators whose results lie alike into tesser::fused nodes: expression
+// (fused_expression.h), inputs, order of the results' dimensions in memory, and with dropout seed and step.
+graph::Program fuse_elementwise(graph::Program program, layout::Weights weights = layout::Weights::kChannelsLast);
+
+// Brings arguments into layouts that kernels take (layout/statement.h): tesser::arrange(value, order) -> value, once
+// for readers of one phase that stand close together.
+graph::Program arrange_arguments(graph::Program program, layout::Weights weights = layout::Weights::kChannelsLast);
 
 // A float32 matrix product whose only reader adds something of its shape to it becomes aten::addmm where the sum
 // stands.
@@ -35,10 +41,6 @@ graph::Program absorb_sums(graph::Program program);
 // (kernels/packed_product.h): tesser::pack_weight(right) -> packed, tesser::packed_product(left, packed, addend or
 // None). Both exist only between this pass and the kernels.
 graph::Program pack_shared_weights(graph::Program program);
-
-// The parameters that the executor keeps channels-last: the weights of 2-d convolutions, whose kernels then keep all
-// activations so.
-std::vector<graph::ValueId> channels_last_parameters(const graph::Program& program);
 
 // Shared by the passes: how often each value is read (by nodes and as output), and the nodes' order made consistent
 // again after an edit.

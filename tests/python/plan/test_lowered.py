@@ -247,7 +247,7 @@ class TestErrors:
 
     @pytest.mark.parametrize(
         "text",
-        ["", "[]", '{"format":"tesser.plan","version":1}', '{"format":"tesser.lowered","version":1,"workers":0}'],
+        ["", "[]", '{"format":"tesser.plan","version":1}', '{"format":"tesser.lowered","version":2,"workers":0}'],
     )
     def test_what_is_no_index(self, text: str, directory: Path, whole_of: Callable[[str], Whole]) -> None:
         (directory / "lowering.json").write_text(text)

@@ -54,7 +54,7 @@ def test_prepared_graph_is_the_one_that_runs(tmp_path: Path) -> None:
     (tmp_path / "forward.json").write_text(json.dumps(program), encoding="utf-8")
     assert "%b = aten::relu(%a)" in show(tmp_path / "forward.json", "--graph").stdout
     prepared = show(tmp_path / "forward.json", "--graph", "--prepared").stdout
-    assert '%b = tesser::fused("t0 = neg(i0); o0 = relu(t0)", [%x])' in prepared
+    assert '%b = tesser::fused("t0 = neg(i0); o0 = relu(t0)", [%x], [0])' in prepared
     alone = show(tmp_path / "forward.json", "--prepared")
     assert alone.returncode == 2 and "--prepared requires --graph" in alone.stderr
 
@@ -120,7 +120,7 @@ def test_the_program_of_one_worker(tmp_path: Path) -> None:
 )
 def test_what_a_lowered_program_does_not_have(tmp_path: Path, words: list[str], message: str) -> None:
     (tmp_path / "lowering.json").write_text(
-        '{"format":"tesser.lowered","version":1,"name":"x","program_hash":"","plan_hash":"","workers":2,"transfers":0,'
+        '{"format":"tesser.lowered","version":2,"name":"x","program_hash":"","plan_hash":"","workers":2,"transfers":0,'
         '"bytes":0}'
     )
     outcome = show(tmp_path, *words)

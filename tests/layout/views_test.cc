@@ -1,4 +1,4 @@
-#include "memory/views.h"
+#include "layout/views.h"
 
 #include <limits>
 
@@ -6,7 +6,7 @@
 
 #include "program_builder.h"
 
-namespace tesser::memory {
+namespace tesser::layout {
 namespace {
 
 using graph::Argument;
@@ -93,19 +93,5 @@ TEST(ViewsTest, PiecesShareOneMemory) {
   EXPECT_EQ(view_strides(build.program(), nodes[1], {32, 8, 1}).value(), std::vector<Strides>(2, Strides{32, 8, 1}));
 }
 
-TEST(ViewsTest, ElementwiseResultsLieAsTheirArgument) {
-  ProgramBuilder build;
-  const ValueId x = build.input(Role::kBatch, {2, 3});
-  const ValueId row = build.input(Role::kBatch, {3});
-  build.one("aten::add.Tensor", {value(row), value(x)}, {2, 3});
-  build.one("aten::mm", {value(x), value(x)}, {2, 3});
-  build.node("aten::_scaled_dot_product_flash_attention_for_cpu", {value(x)}, {{2, 4, 5, 8}, {2, 5, 4}});
-  const auto& nodes = build.program().nodes;
-  EXPECT_EQ(fresh_strides(build.program(), nodes[0], 0, {{1, 2}, {1}}), (Strides{1, 2}));
-  EXPECT_EQ(fresh_strides(build.program(), nodes[0], 0, {{0, 1}, {1}}), (Strides{3, 1}));  // expanded: not dense
-  EXPECT_EQ(fresh_strides(build.program(), nodes[1], 0, {{1, 2}, {1}}), (Strides{3, 1}));
-  EXPECT_EQ(fresh_strides(build.program(), nodes[2], 0, {{1, 2}, {1}}), (Strides{160, 8, 32, 1}));
-}
-
 }  // namespace
-}  // namespace tesser::memory
+}  // namespace tesser::layout

@@ -1,12 +1,11 @@
-#include "memory/views.h"
+#include "layout/views.h"
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "graph/operator_class.h"
 
-namespace tesser::memory {
+namespace tesser::layout {
 namespace {
 
 using graph::kNone;
@@ -39,7 +38,7 @@ std::optional<std::size_t> dimension(std::int64_t dim, std::size_t rank) {
 // dimensions that lie densely in each other are one dimension, which the new shape may cut in its own way.
 std::optional<Strides> reshaped(const Shape& shape, const Strides& strides, const Shape& target) {
   if (element_count(shape) == 0 || element_count(target) == 0) {
-    return contiguous_strides(target);
+    return row_major(target);
   }
   Strides result(target.size());
   auto place = static_cast<std::ptrdiff_t>(target.size()) - 1;
@@ -71,24 +70,6 @@ std::optional<Strides> reshaped(const Shape& shape, const Strides& strides, cons
     result[static_cast<std::size_t>(place)] = base;  // dimensions of size 1
   }
   return result;
-}
-
-// Whether the elements fill a stretch of memory, each once, in some order of the dimensions.
-bool is_dense(const Shape& shape, const Strides& strides) {
-  std::vector<std::size_t> order(shape.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
-  std::int64_t expected = 1;
-  for (const std::size_t dim : order) {
-    if (shape[dim] == 1) {
-      continue;
-    }
-    if (strides[dim] != expected) {
-      return false;
-    }
-    expected = product(expected, shape[dim]);
-  }
-  return true;
 }
 
 // The source dimensions that squeeze keeps, given the result's rank and which were asked for.
@@ -133,16 +114,6 @@ Strides without(Strides strides, std::size_t dim) {
 
 }  // namespace
 
-Strides contiguous_strides(const Shape& shape) {
-  Strides strides(shape.size());
-  std::int64_t next = 1;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    strides[dim] = next;
-    next *= std::max<std::int64_t>(shape[dim], 1);
-  }
-  return strides;
-}
-
 std::optional<std::vector<Strides>> view_strides(const Program& program, const Node& node, const Strides& argument) {
   if (graph::operator_class(node.op) != graph::OperatorClass::kView || node.outputs.empty() || node.args.empty()) {
     return std::nullopt;
@@ -176,7 +147,7 @@ std::optional<std::vector<Strides>> view_strides(const Program& program, const N
   }
   if (name == "aten::detach" || name == "aten::alias" || name == "aten::lift_fresh") {
   } else if (name == "aten::contiguous") {
-    if (strides != contiguous_strides(shape)) {
+    if (strides != row_major(shape)) {
       return std::nullopt;
     }
   } else if (name == "aten::t" || name == "aten::transpose") {
@@ -233,28 +204,4 @@ std::optional<std::vector<Strides>> view_strides(const Program& program, const N
   return std::vector<Strides>{strides};
 }
 
-Strides fresh_strides(const Program& program, const Node& node, std::size_t result,
-                      const std::vector<Strides>& strides) {
-  const Value& value = program.value(node.outputs[result]);
-  const std::string_view name = graph::base_name(node.op);
-  // Attention's kernels for the processor make [batch, sequence, heads, width] and hand out its transpose.
-  if (name.find("_scaled_dot_product_flash_attention_for_cpu") != std::string_view::npos && value.shape.size() == 4) {
-    const std::int64_t heads = value.shape[1], length = value.shape[2], width = value.shape[3];
-    return {length * heads * width, width, heads * width, 1};
-  }
-  const bool keeps_order = graph::operator_class(node.op) == graph::OperatorClass::kElementwise ||
-                           ((name == "aten::clone" || name == "aten::_to_copy") && node.args.size() < 2);
-  if (keeps_order) {
-    // Elementwise kernels write in the order of their first argument of the same shape where that fills its memory.
-    for (const graph::ValueId id : graph::values_read(node)) {
-      const Strides& candidate = strides[static_cast<std::size_t>(id)];
-      if (program.value(id).shape == value.shape && candidate.size() == value.shape.size() &&
-          is_dense(value.shape, candidate)) {
-        return candidate;
-      }
-    }
-  }
-  return contiguous_strides(value.shape);
-}
-
-}  // namespace tesser::memory
+}  // namespace tesser::layout

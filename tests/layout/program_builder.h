@@ -7,7 +7,7 @@
 #include "graph/program.h"
 #include "graph/verify.h"
 
-namespace tesser::memory {
+namespace tesser {
 
 // Builds small programs: inputs first, then nodes. All values are float32.
 class ProgramBuilder {
@@ -57,4 +57,4 @@ inline graph::Argument value(graph::ValueId id) { return graph::ValueRef{id}; }
 inline graph::Argument integer(std::int64_t number) { return number; }
 inline graph::Argument integers(std::vector<std::int64_t> numbers) { return numbers; }
 
-}  // namespace tesser::memory
+}  // namespace tesser
