@@ -1,4 +1,4 @@
-"""Functions of PyTorch that address memory by strides, in a form with the same numbers that does not."""
+"""Functions of PyTorch whose operators depend on strides, in a form with the same numbers that does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,19 @@ def _pooling(function: Callable[..., Tensor], dimensions: int) -> Callable[..., 
     return pool
 
 
-_REPLACEMENTS = {
+def _of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradient of a factorised matrix has one form for matrices that lie row-major and one for others. Here each
+    matrix lies row-major when the function is traced, and so when the program runs (docs/layouts.md)."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        matrices = [argument.contiguous() if isinstance(argument, Tensor) else argument for argument in args]
+        named = {name: value.contiguous() if isinstance(value, Tensor) else value for name, value in kwargs.items()}
+        return function(*matrices, **named)
+
+    return call
+
+
+_REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     function: _pooling(function, dimensions)
     for function, dimensions in (
         (F.adaptive_avg_pool1d, 1),
@@ -31,6 +43,13 @@ _REPLACEMENTS = {
         (F.adaptive_avg_pool3d, 3),
         (torch._C._nn.adaptive_avg_pool2d, 2),
         (torch._C._nn.adaptive_avg_pool3d, 3),
+    )
+}
+_REPLACEMENTS |= {
+    function: _of_rows(function)
+    for function in (
+        *(torch.det, torch.logdet, torch.slogdet, torch.Tensor.det, torch.Tensor.logdet, torch.Tensor.slogdet),
+        *(torch.linalg.det, torch.linalg.slogdet, torch.linalg.solve, torch.linalg.solve_ex, torch.linalg.tensorsolve),
     )
 }
 
