@@ -131,7 +131,7 @@ Strides Layouts::result(const Node& node, std::size_t index) const {
     return is_known(id) ? id : kNone;
   };
   switch (rule.kind) {
-    case ResultRule::Kind::kIterated: {
+    case ResultRule::Kind::kIterator: {
       std::vector<Operand> operands;
       for (const ValueId id : graph::values_read(node)) {
         if (is_known(id)) operands.push_back({&program_.value(id).shape, &(*this)[id]});
@@ -149,6 +149,18 @@ Strides Layouts::result(const Node& node, std::size_t index) const {
         if (id != kNone && suggests_channels_last(program_.value(id).shape, (*this)[id])) return channels_last(shape);
       }
       return row_major(shape);
+    case ResultRule::Kind::kImages: {
+      const std::size_t position = rule.arguments.front();
+      const auto* const list =
+          position < node.args.size() ? std::get_if<std::vector<graph::ValueRef>>(&node.args[position]) : nullptr;
+      const bool all =
+          list != nullptr && !list->empty() && std::all_of(list->begin(), list->end(), [&](graph::ValueRef each) {
+            return is_known(each.id) && suggests_channels_last(program_.value(each.id).shape, (*this)[each.id]);
+          });
+      return all ? channels_last(shape) : row_major(shape);
+    }
+    case ResultRule::Kind::kConvolution:
+      return is_channels_last_convolution(node) ? channels_last(shape) : row_major(shape);
     case ResultRule::Kind::kOrder:
       return rule.order.size() == shape.size() ? dense_strides(shape, rule.order) : row_major(shape);
     case ResultRule::Kind::kRows:
@@ -156,6 +168,20 @@ Strides Layouts::result(const Node& node, std::size_t index) const {
       break;
   }
   return row_major(shape);
+}
+
+// One over sequences runs as one over images of height one, and then looks at its weight alone.
+bool Layouts::is_channels_last_convolution(const Node& node) const {
+  const ValueId input = graph::value_argument(node, 0);
+  const ValueId weight = graph::value_argument(node, 1);
+  if (!is_known(input) || !is_known(weight)) return false;
+  const auto suggests = [&](ValueId id) { return suggests_channels_last(program_.value(id).shape, (*this)[id]); };
+  if (program_.value(weight).shape.size() != 3) return suggests(input) || suggests(weight);
+  Shape shape = program_.value(weight).shape;
+  Strides strides = (*this)[weight];
+  shape.insert(shape.begin() + 2, 1);
+  strides.insert(strides.begin() + 2, shape[3] * strides[2]);
+  return suggests_channels_last(shape, strides);
 }
 
 std::optional<Strides> Layouts::needed(const Node& node, std::size_t position, ValueId argument) const {

@@ -44,6 +44,7 @@ class Layouts {
   // Of each result, where all are views of the first argument.
   std::optional<std::vector<Strides>> views(const graph::Node& node) const;
   Strides result(const graph::Node& node, std::size_t index) const;
+  bool is_channels_last_convolution(const graph::Node& node) const;
   void set(graph::ValueId id, Strides strides);
 
   const graph::Program& program_;

@@ -62,9 +62,13 @@ std::optional<ArgumentRule> argument_rule(std::string_view word) {
 
 std::optional<ResultRule> result_rule(std::string_view word) {
   using Kind = ResultRule::Kind;
-  if (word == "rows") return ResultRule{Kind::kRows, {}, {}};
-  if (word == "iterated") return ResultRule{Kind::kIterated, {}, {}};
-  if (word == "view") return ResultRule{Kind::kView, {}, {}};
+  static const std::unordered_map<std::string_view, Kind> kinds{
+      {"rows", Kind::kRows},
+      {"unknown", Kind::kRows},  // and copied where it is otherwise
+      {"iterator", Kind::kIterator},
+      {"convolution", Kind::kConvolution},
+      {"view", Kind::kView}};
+  if (const auto found = kinds.find(word); found != kinds.end()) return ResultRule{found->second, {}, {}};
   if (const auto order = inside(word, "order")) {
     ResultRule rule{Kind::kOrder, {}, {}};
     std::vector<bool> named(kMaxRank);
@@ -79,12 +83,13 @@ std::optional<ResultRule> result_rule(std::string_view word) {
     }
     return rule.order.empty() ? std::nullopt : std::optional(rule);
   }
-  for (const Kind kind : {Kind::kLike, Kind::kImage}) {
-    const auto names = inside(word, kind == Kind::kLike ? "like" : "image");
+  for (const auto& [name, kind] :
+       {std::pair("like", Kind::kLike), {"image", Kind::kImage}, {"images", Kind::kImages}}) {
+    const auto names = inside(word, name);
     if (!names) continue;
     ResultRule rule{kind, {}, {}};
-    for (const std::string& name : words_of(*names, ' ')) {
-      const auto place = position(name);
+    for (const std::string& argument : words_of(*names, ' ')) {
+      const auto place = position(argument);
       if (!place) return std::nullopt;
       rule.arguments.push_back(*place);
     }

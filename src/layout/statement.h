@@ -30,15 +30,17 @@ struct ArgumentRule {
 
 struct ResultRule {
   enum class Kind : std::uint8_t {
-    kRows,      // row-major
-    kIterated,  // as TensorIterator makes it of all tensor arguments
-    kLike,      // as empty_like makes it of an argument
-    kImage,     // channels-last where one of the arguments is, else row-major
-    kOrder,     // dense in a stated order of the dimensions
-    kView,      // a view of the first argument
+    kRows,         // row-major
+    kIterator,     // as TensorIterator makes it of all tensor arguments
+    kLike,         // as empty_like makes it of an argument
+    kImage,        // channels-last where one of the arguments is, else row-major
+    kImages,       // channels-last where all tensors of a list are, else row-major
+    kConvolution,  // channels-last where input or weight is, else row-major
+    kOrder,        // dense in a stated order of the dimensions
+    kView,         // a view of the first argument
   };
   Kind kind = Kind::kRows;
-  std::vector<std::size_t> arguments;  // kLike, kImage
+  std::vector<std::size_t> arguments;  // kLike, kImage, kImages
   Order order;                         // kOrder
 };
 

@@ -60,6 +60,9 @@ Strides row_major(const Shape& shape) {
 }
 
 Strides channels_last(const Shape& shape) {
+  if (shape.size() == 3) {
+    return dense_strides(shape, {0, 2, 1});
+  }
   if (shape.size() == 4) {
     return dense_strides(shape, {0, 2, 3, 1});
   }

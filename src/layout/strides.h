@@ -18,7 +18,7 @@ using Strides = std::vector<std::int64_t>;
 using Order = std::vector<std::int64_t>;
 
 Strides row_major(const Shape& shape);
-// Channels, the second dimension, innermost: of shapes with four or five dimensions; others row-major.
+// Channels, the second dimension, innermost: of shapes with three to five dimensions; others row-major.
 Strides channels_last(const Shape& shape);
 // A dense tensor whose dimensions lie in this order; an empty one means row-major.
 Strides dense_strides(const Shape& shape, const Order& order);

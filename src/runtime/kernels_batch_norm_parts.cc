@@ -107,8 +107,8 @@ Result<Kernel> bind_statistics(const Node& node) {
   TESSER_RETURN_IF_ERROR(arguments.check(4));
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor sums = read(registers, sum).contiguous();
-    const at::Tensor square_sums = read(registers, square_sum).contiguous();
+    const at::Tensor sums = read(registers, sum);
+    const at::Tensor square_sums = read(registers, square_sum);
     const at::Tensor old_mean = read(registers, running_mean);
     const at::Tensor old_var = read(registers, running_var);
     const std::int64_t channels = sums.numel();
@@ -122,8 +122,6 @@ Result<Kernel> bind_statistics(const Node& node) {
     at::Tensor new_mean = old_mean.defined() ? make() : at::Tensor();
     at::Tensor new_var = old_var.defined() ? make() : at::Tensor();
     for_real_type(mean, [&]<typename T>() {
-      const at::Tensor mean_before = old_mean.defined() ? old_mean.contiguous() : old_mean;
-      const at::Tensor var_before = old_var.defined() ? old_var.contiguous() : old_var;
       for (std::int64_t c = 0; c < channels; ++c) {
         const double middle = sums.const_data_ptr<double>()[c] / count;
         const double variance = std::max(square_sums.const_data_ptr<double>()[c] / count - middle * middle, 0.0);
@@ -131,12 +129,12 @@ Result<Kernel> bind_statistics(const Node& node) {
         rstd.mutable_data_ptr<T>()[c] = static_cast<T>(1 / std::sqrt(variance + eps));
         if (old_mean.defined()) {
           new_mean.mutable_data_ptr<T>()[c] =
-              static_cast<T>(momentum * middle + (1 - momentum) * mean_before.const_data_ptr<T>()[c]);
+              static_cast<T>(momentum * middle + (1 - momentum) * old_mean.const_data_ptr<T>()[c]);
         }
         if (old_var.defined()) {
           const double unbiased = count > 1 ? variance * count / (count - 1) : std::numeric_limits<double>::quiet_NaN();
           new_var.mutable_data_ptr<T>()[c] =
-              static_cast<T>(momentum * unbiased + (1 - momentum) * var_before.const_data_ptr<T>()[c]);
+              static_cast<T>(momentum * unbiased + (1 - momentum) * old_var.const_data_ptr<T>()[c]);
         }
       }
     });
@@ -159,11 +157,6 @@ std::vector<T> scales(const at::Tensor& weight, const at::Tensor& rstd) {
   return scale;
 }
 
-at::Tensor read_contiguous(const Registers& registers, ValueId id) {
-  const at::Tensor tensor = read(registers, id);
-  return tensor.defined() ? tensor.contiguous() : tensor;
-}
-
 Result<Kernel> bind_apply(const Node& node) {
   ArgumentReader arguments(node);
   const ValueId x = arguments.value();
@@ -175,10 +168,10 @@ Result<Kernel> bind_apply(const Node& node) {
   const ValueId output = node.outputs[0];
   return Kernel([=](Registers& registers) {
     const Activation input(read(registers, x));
-    const at::Tensor gamma = read_contiguous(registers, weight);
-    const at::Tensor beta = read_contiguous(registers, bias);
-    const at::Tensor means = read_contiguous(registers, mean);
-    const at::Tensor deviations = read_contiguous(registers, rstd);
+    const at::Tensor gamma = read(registers, weight);
+    const at::Tensor beta = read(registers, bias);
+    const at::Tensor means = read(registers, mean);
+    const at::Tensor deviations = read(registers, rstd);
     for (const at::Tensor& each : {gamma, beta, means, deviations}) {
       check_channels(each, input.shape.channels, input.tensor.scalar_type());
     }
@@ -211,8 +204,8 @@ Result<Kernel> bind_backward_sums(const Node& node) {
   return Kernel([=](Registers& registers) {
     const Activation input(read(registers, x));
     const at::Tensor gradient = read(registers, dy).contiguous(input.format);
-    const at::Tensor means = read_contiguous(registers, mean);
-    const at::Tensor deviations = read_contiguous(registers, rstd);
+    const at::Tensor means = read(registers, mean);
+    const at::Tensor deviations = read(registers, rstd);
     TORCH_CHECK(gradient.sizes() == input.tensor.sizes(), "the gradient has shape ", gradient.sizes());
     check_channels(means, input.shape.channels, input.tensor.scalar_type());
     check_channels(deviations, input.shape.channels, input.tensor.scalar_type());
@@ -245,11 +238,11 @@ Result<Kernel> bind_backward_apply(const Node& node) {
   return Kernel([=](Registers& registers) {
     const Activation input(read(registers, x));
     const at::Tensor gradient = read(registers, dy).contiguous(input.format);
-    const at::Tensor gamma = read_contiguous(registers, weight);
-    const at::Tensor means = read_contiguous(registers, mean);
-    const at::Tensor deviations = read_contiguous(registers, rstd);
-    const at::Tensor sums = read_contiguous(registers, sum_dy);
-    const at::Tensor products = read_contiguous(registers, sum_dy_xhat);
+    const at::Tensor gamma = read(registers, weight);
+    const at::Tensor means = read(registers, mean);
+    const at::Tensor deviations = read(registers, rstd);
+    const at::Tensor sums = read(registers, sum_dy);
+    const at::Tensor products = read(registers, sum_dy_xhat);
     TORCH_CHECK(gradient.sizes() == input.tensor.sizes(), "the gradient has shape ", gradient.sizes());
     for (const at::Tensor& each : {gamma, means, deviations}) {
       check_channels(each, input.shape.channels, input.tensor.scalar_type());

@@ -159,16 +159,14 @@ Kernel pack_weight(ValueId right, ValueId output) {
 
 Kernel packed_product(ValueId left, ValueId packed, ValueId addend, std::int64_t columns, ValueId output) {
   return [=](Registers& registers) {
-    const at::Tensor given = read(registers, left);
-    const at::Tensor rows = given.stride(1) == 1 ? given : given.contiguous();
+    const at::Tensor rows = read(registers, left);
     const at::Tensor weight = read(registers, packed);
-    at::Tensor sum = addend == kNone ? at::Tensor() : read(registers, addend);
+    const at::Tensor sum = read(registers, addend);
     at::Tensor& result = registers[static_cast<std::size_t>(output)];
     if (!kernels::has_fast_packed_product()) {
       result = sum.defined() ? at::addmm(sum, rows, weight) : at::mm(rows, weight);
       return;
     }
-    if (sum.defined() && sum.stride(-1) != 1) sum = sum.contiguous();
     result = at::empty({rows.size(0), columns}, rows.options());
     kernels::PackedProduct product;
     product.left = rows.const_data_ptr<float>();

@@ -94,7 +94,7 @@ Result<Kernel> bind_dropout(const Program& program, const Node& node) {
   TESSER_RETURN_IF_ERROR(arguments.check(1));
   const ValueId output = node.outputs[0];
   return Kernel([=](Registers& registers) {
-    const at::Tensor source = read(registers, x).contiguous();
+    const at::Tensor source = read(registers, x);
     at::Tensor result = at::empty(source.sizes(), source.options());
     std::int64_t inner = 1;
     for (std::int64_t d = channels; by_channel && d < source.dim(); ++d) inner *= source.size(d);
@@ -133,7 +133,7 @@ Result<Kernel> bind_dropout_region(const Program& program, const Node& node) {
   }
   const ValueId output = node.outputs[0];
   return Kernel([=](Registers& registers) {
-    const at::Tensor source = read(registers, x).contiguous();
+    const at::Tensor source = read(registers, x);
     at::Tensor result = at::empty(source.sizes(), source.options());
     const kernels::TensorPart part = extent.part(source.sizes(), channels);
     std::int64_t inner = 1;
@@ -205,7 +205,7 @@ Result<Kernel> bind_bernoulli(const Program& program, const Node& node) {
   TESSER_RETURN_IF_ERROR(extent.check(node, shape_of(program, p)));
   const ValueId output = node.outputs[0];
   return Kernel([=](Registers& registers) {
-    const at::Tensor source = read(registers, p).contiguous();
+    const at::Tensor source = read(registers, p);
     at::Tensor result = at::empty(source.sizes(), source.options());
     const std::uint64_t seed = stream.seed(registers);
     const std::int64_t step = stream.step(registers);

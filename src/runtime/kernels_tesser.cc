@@ -34,8 +34,8 @@ Result<Kernel> bind_lstm_cell(const Node& node) {
   TESSER_RETURN_IF_ERROR(arguments.check(3));
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor g = read(registers, gates).contiguous();
-    const at::Tensor state = read(registers, c).contiguous();
+    const at::Tensor g = read(registers, gates);
+    const at::Tensor state = read(registers, c);
     at::Tensor h = at::empty(state.sizes(), state.options());
     at::Tensor next = at::empty(state.sizes(), state.options());
     at::Tensor activations = at::empty(g.sizes(), g.options());
@@ -60,11 +60,11 @@ Result<Kernel> bind_lstm_cell_backward(const Node& node) {
   TESSER_RETURN_IF_ERROR(arguments.check(2));
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor h_gradient = dh == kNone ? at::Tensor() : read(registers, dh).contiguous();
-    const at::Tensor c_gradient = dc_next == kNone ? at::Tensor() : read(registers, dc_next).contiguous();
-    const at::Tensor state = read(registers, c).contiguous();
-    const at::Tensor next = read(registers, c_next).contiguous();
-    const at::Tensor active = read(registers, activations).contiguous();
+    const at::Tensor h_gradient = read(registers, dh);
+    const at::Tensor c_gradient = read(registers, dc_next);
+    const at::Tensor state = read(registers, c);
+    const at::Tensor next = read(registers, c_next);
+    const at::Tensor active = read(registers, activations);
     at::Tensor dgates = at::empty(active.sizes(), active.options());
     at::Tensor dc = at::empty(state.sizes(), state.options());
     const std::int64_t hidden = state.size(1);
@@ -88,9 +88,9 @@ Result<Kernel> bind_gru_cell(const Node& node) {
   TESSER_RETURN_IF_ERROR(arguments.check(2));
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor from_input = read(registers, input_gates).contiguous();
-    const at::Tensor from_hidden = read(registers, hidden_gates).contiguous();
-    const at::Tensor state = read(registers, h).contiguous();
+    const at::Tensor from_input = read(registers, input_gates);
+    const at::Tensor from_hidden = read(registers, hidden_gates);
+    const at::Tensor state = read(registers, h);
     at::Tensor next = at::empty(state.sizes(), state.options());
     at::Tensor activations = at::empty(from_input.sizes(), from_input.options());
     const std::int64_t hidden = state.size(1);
@@ -113,10 +113,10 @@ Result<Kernel> bind_gru_cell_backward(const Node& node) {
   TESSER_RETURN_IF_ERROR(arguments.check(3));
   const std::vector<ValueId> outputs = node.outputs;
   return Kernel([=](Registers& registers) {
-    const at::Tensor gradient = read(registers, dh_next).contiguous();
-    const at::Tensor from_hidden = read(registers, hidden_gates).contiguous();
-    const at::Tensor state = read(registers, h).contiguous();
-    const at::Tensor active = read(registers, activations).contiguous();
+    const at::Tensor gradient = read(registers, dh_next);
+    const at::Tensor from_hidden = read(registers, hidden_gates);
+    const at::Tensor state = read(registers, h);
+    const at::Tensor active = read(registers, activations);
     at::Tensor dinput = at::empty(active.sizes(), active.options());
     at::Tensor dhidden = at::empty(active.sizes(), active.options());
     at::Tensor dh = at::empty(state.sizes(), state.options());

@@ -13,7 +13,7 @@ using ResultKind = ResultRule::Kind;
 TEST(StatementTest, ALineSaysWhatAKernelTakesAndGives) {
   const auto statements = parse_statements(
       "# a comment\n"
-      "aten::add.Tensor  any -> iterated\n"
+      "aten::add.Tensor  any -> iterator\n"
       "aten::attention  query@0:inner mask@5:any -> order(0 2 1 3), rows  # two results\n"
       "aten::copy  self@0:like(src@1) -> like(self@0)\n"
       "aten::convolution  input@0:image weight@1:image -> image(input@0 weight@1)\n");
@@ -21,7 +21,7 @@ TEST(StatementTest, ALineSaysWhatAKernelTakesAndGives) {
   const Statement& add = statements->at("aten::add.Tensor");
   EXPECT_EQ(add.argument(0).kind, ArgumentKind::kAny);
   EXPECT_EQ(add.argument(1).kind, ArgumentKind::kAny);
-  EXPECT_EQ(add.result(0).kind, ResultKind::kIterated);
+  EXPECT_EQ(add.result(0).kind, ResultKind::kIterator);
   const Statement& attention = statements->at("aten::attention");
   EXPECT_EQ(attention.argument(0).kind, ArgumentKind::kInner);
   EXPECT_EQ(attention.argument(1).kind, ArgumentKind::kRows);

@@ -9,7 +9,8 @@ TEST(StridesTest, DenseTensorsLieInTheirOrder) {
   EXPECT_EQ(row_major({2, 3, 4}), (Strides{12, 4, 1}));
   EXPECT_EQ(channels_last({2, 3, 4, 5}), (Strides{60, 1, 15, 3}));
   EXPECT_EQ(channels_last({2, 3, 4, 5, 6}), (Strides{360, 1, 90, 18, 3}));
-  EXPECT_EQ(channels_last({2, 3, 4}), row_major({2, 3, 4}));
+  EXPECT_EQ(channels_last({2, 3, 4}), (Strides{12, 1, 3}));
+  EXPECT_EQ(channels_last({2, 3}), row_major({2, 3}));
   EXPECT_EQ(dense_strides({6, 7}, {1, 0}), (Strides{1, 6}));
   EXPECT_EQ(dense_strides({6, 7}, {}), (Strides{7, 1}));
   EXPECT_EQ(row_major({0, 3}), (Strides{3, 1}));

@@ -1,54 +1,46 @@
 #include "runtime/passes/peak_memory.h"
 
 #include <algorithm>
-#include <string>
-#include <variant>
 #include <vector>
 
+#include "layout/layouts.h"
 #include "runtime/passes/passes.h"
 #include "runtime/passes/push_gradients.h"
 
 namespace tesser::runtime {
 namespace {
 
-std::int64_t transposed_left_bytes(const graph::Program& program, const graph::Node& node) {
+using layout::Layouts;
+
+// Matrix products bring a left operand that lies column by column into rows where the product is wide enough.
+std::int64_t transposed_left_bytes(const graph::Program& program, const Layouts& layouts, const graph::Node& node) {
   const graph::ValueId left = graph::value_argument(node, 0);
   if (left == graph::kNone) return 0;
   const graph::Value& value = program.value(left);
-  if (value.producer == graph::kNone || program.node(value.producer).op != "aten::t") return 0;
+  const bool by_columns = value.shape.size() == 2 && layouts[left][0] == 1 && layouts[left][1] == value.shape[0] &&
+                          !layout::is_row_major(value.shape, layouts[left]);
   const bool worth = program.value(node.outputs[0]).shape.back() >= kColumnsWorthTransposing;
-  return worth && value.dtype == DType::kFloat32 ? value.bytes() : 0;
+  return by_columns && worth && value.dtype == DType::kFloat32 ? value.bytes() : 0;
 }
 
-// Pooling's derivative follows the order of its gradient. One that comes out of a matrix or of dropout is row-major:
-// the indices are then brought into that order, and the result is made in it before it is brought into the input's.
-std::int64_t pooling_scratch_bytes(const graph::Program& program, const graph::Node& node) {
-  const graph::ValueId gradient = graph::value_argument(node, 0);
-  if (gradient == graph::kNone || node.outputs[0] == graph::kNone) return 0;
-  const graph::Value& value = program.value(gradient);
-  if (value.producer == graph::kNone || value.shape.size() != 4 || value.shape[1] == 1) return 0;
-  const std::string& op = program.node(value.producer).op;
-  if (!op.ends_with("view") && op.rfind("tesser::dropout", 0) != 0) return 0;
-  return program.value(node.outputs[0]).bytes() + value.elements() * static_cast<std::int64_t>(sizeof(std::int64_t));
+// oneDNN's convolutions bring the weight into a blocked order of their own at every call; the backward one does so with
+// the weight's gradient too. An image that lies row-major beside a channels-last weight is copied.
+std::int64_t convolution_bytes(const graph::Program& program, const Layouts& layouts, graph::ValueId image,
+                               graph::ValueId weight, std::int64_t weight_copies) {
+  if (image == graph::kNone || weight == graph::kNone) return 0;
+  const auto is_channels_last = [&](graph::ValueId id) {
+    return layout::suggests_channels_last(program.value(id).shape, layouts[id]);
+  };
+  const bool copied = is_channels_last(weight) && !is_channels_last(image) && program.value(image).shape[1] > 1;
+  return program.value(weight).bytes() * weight_copies + (copied ? program.value(image).bytes() : 0);
 }
 
-// Matrix products bring a transposed left operand into rows. oneDNN's convolutions bring the weight into a blocked
-// order of their own at every call; the backward one does so with the weight's gradient too.
-std::int64_t kernel_scratch_bytes(const graph::Program& program, const graph::Node& node) {
-  if (node.op == "aten::max_pool2d_with_indices_backward") return pooling_scratch_bytes(program, node);
-  if (node.op == "aten::mm") return transposed_left_bytes(program, node);
-  const bool forward = node.op == "aten::convolution";
-  if (!forward && node.op != "aten::convolution_backward") return 0;
-  const std::size_t position = forward ? 1 : 2;
-  const auto* weight = position < node.args.size() ? std::get_if<graph::ValueRef>(&node.args[position]) : nullptr;
-  if (weight == nullptr || weight->id == graph::kNone) return 0;
-  const std::int64_t weight_copies = program.value(weight->id).bytes() * (forward ? 1 : 2);
-  // A batch value comes row-major and is brought into channels-last order too.
-  const auto* input = std::get_if<graph::ValueRef>(&node.args[position - 1]);
-  if (input == nullptr || input->id == graph::kNone) return weight_copies;
-  const graph::Value& image = program.value(input->id);
-  const bool copied = image.producer == graph::kNone && image.shape.size() == 4 && image.shape[1] > 1;
-  return weight_copies + (copied ? image.bytes() : 0);
+std::int64_t kernel_scratch_bytes(const graph::Program& program, const Layouts& layouts, const graph::Node& node) {
+  const auto value = [&](std::size_t position) { return graph::value_argument(node, position); };
+  if (node.op == "aten::mm") return transposed_left_bytes(program, layouts, node);
+  if (node.op == "aten::convolution") return convolution_bytes(program, layouts, value(0), value(1), 1);
+  if (node.op == "aten::convolution_backward") return convolution_bytes(program, layouts, value(1), value(2), 2);
+  return 0;
 }
 
 }  // namespace
@@ -65,8 +57,9 @@ memory::MemoryPrediction predict_step_memory(const graph::Program& prepared) {
     return std::find(in_hub.begin(), in_hub.end(), storage.owner) != in_hub.end();
   });
   std::vector<memory::Block> blocks = memory::arena_blocks(liveness);
+  const Layouts layouts = Layouts::of(prepared);
   for (graph::NodeId id = 0; id < static_cast<graph::NodeId>(prepared.nodes.size()); ++id) {
-    const std::int64_t bytes = kernel_scratch_bytes(prepared, prepared.node(id));
+    const std::int64_t bytes = kernel_scratch_bytes(prepared, layouts, prepared.node(id));
     if (bytes > 0) blocks.push_back({bytes, id, id, memory::kArenaAlignment});
   }
   prediction.arena_bytes = memory::place(blocks).total;
