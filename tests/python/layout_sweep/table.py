@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.python.layout_sweep.calls import tensor_arguments
 from tests.python.layout_sweep.words import Line
 
 PATH = Path(__file__).resolve().parents[3] / "src" / "layout" / "operators.layout"
@@ -51,10 +52,11 @@ def text_of(lines: Iterable[Line]) -> str:
 
 
 def arguments_text(line: Line) -> str:
-    words = {word for _, word in line.arguments}
-    if len(words) == 1:
-        return words.pop()
-    return " ".join(f"{name}:{word}" for name, word in line.arguments if word != "rows")
+    given = [argument.name for argument in tensor_arguments(line.operator)]
+    words = line.words(given)
+    if len(set(words)) == 1:
+        return words[0]
+    return " ".join(f"{name}:{word}" for name, word in zip(given, words) if word != "rows")
 
 
 def read(path: Path = PATH) -> dict[str, Line]:

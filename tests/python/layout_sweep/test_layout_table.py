@@ -58,6 +58,13 @@ def test_a_wrong_result_is_caught() -> None:
     assert any("not rows" in text for text in violations(wrong, _outcomes("aten::convolution")))
 
 
+def test_a_line_written_again_says_the_same() -> None:
+    lines = table.read()
+    assert table.text_of(lines.values()) == table.PATH.read_text(encoding="utf-8")
+    layer_norm = lines["aten::native_layer_norm_backward"]
+    assert layer_norm.words(["input", "mean", "rstd"]) == ["any", "rows", "rows"]
+
+
 @pytest.mark.skipif(os.environ.get("TESSER_ALL_OPERATORS") != "1", reason="the whole sweep: ./x test --operators")
 def test_the_whole_table_is_what_the_sweep_finds() -> None:
     assert sweep.run(write=False) == 0
