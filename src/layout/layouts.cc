@@ -133,7 +133,12 @@ Strides Layouts::result(const Node& node, std::size_t index) const {
   switch (rule.kind) {
     case ResultRule::Kind::kIterator: {
       std::vector<Operand> operands;
-      for (const ValueId id : graph::values_read(node)) {
+      std::vector<ValueId> arguments = graph::values_read(node);
+      if (!rule.arguments.empty()) {
+        arguments.clear();
+        for (const std::size_t position : rule.arguments) arguments.push_back(known(position));
+      }
+      for (const ValueId id : arguments) {
         if (is_known(id)) operands.push_back({&program_.value(id).shape, &(*this)[id]});
       }
       return operands.empty() ? row_major(shape) : iterated(shape, operands);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "graph/operator_class.h"
 #include "layout/shipped.h"
 
 namespace tesser::layout {
@@ -83,8 +84,9 @@ std::optional<ResultRule> result_rule(std::string_view word) {
     }
     return rule.order.empty() ? std::nullopt : std::optional(rule);
   }
-  for (const auto& [name, kind] :
-       {std::pair("like", Kind::kLike), {"image", Kind::kImage}, {"images", Kind::kImages}}) {
+  static constexpr std::pair<std::string_view, Kind> kOfArguments[] = {
+      {"like", Kind::kLike}, {"image", Kind::kImage}, {"images", Kind::kImages}, {"iterator", Kind::kIterator}};
+  for (const auto& [name, kind] : kOfArguments) {
     const auto names = inside(word, name);
     if (!names) continue;
     ResultRule rule{kind, {}, {}};
@@ -93,7 +95,8 @@ std::optional<ResultRule> result_rule(std::string_view word) {
       if (!place) return std::nullopt;
       rule.arguments.push_back(*place);
     }
-    if (!rule.arguments.empty() && (kind == Kind::kImage || rule.arguments.size() == 1)) return rule;
+    const bool takes_several = kind == Kind::kImage || kind == Kind::kIterator;
+    if (!rule.arguments.empty() && (takes_several || rule.arguments.size() == 1)) return rule;
   }
   return std::nullopt;
 }
@@ -161,8 +164,10 @@ const Statement& statement_of(const std::string& op) {
     return std::move(*own);
   }();
   static const Statement rows;
-  const auto found = statements.find(op);
-  return found == statements.end() ? rows : found->second;
+  static const Statement elementwise{
+      {ArgumentRule::Kind::kAny, 0}, {}, {ResultRule{ResultRule::Kind::kIterator, {}, {}}}};
+  if (const auto found = statements.find(op); found != statements.end()) return found->second;
+  return graph::operator_class(op) == graph::OperatorClass::kElementwise ? elementwise : rows;
 }
 
 }  // namespace tesser::layout

@@ -1,7 +1,8 @@
 // What the kernel of an operator states about the layouts of its tensors: which it takes, and which it gives.
 //
-// Statements stand in operators.layout, whose lines tests/python/layout_sweep measures, and tesser.layout, whose lines
-// say what our own kernels do. An operator without a line takes and gives row-major tensors.
+// Statements stand in operators.layout, whose lines tests/python/layout_sweep measures, and tesser.layout, which has
+// our own kernels and goes first. Elementwise operators without a line run through PyTorch's TensorIterator, which
+// takes any strides; any other operator without a line takes and gives row-major tensors.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ struct ArgumentRule {
 struct ResultRule {
   enum class Kind : std::uint8_t {
     kRows,         // row-major
-    kIterator,     // as TensorIterator makes it of all tensor arguments
+    kIterator,     // as TensorIterator makes it of tensor arguments, all or those stated, in that order
     kLike,         // as empty_like makes it of an argument
     kImage,        // channels-last where one of the arguments is, else row-major
     kImages,       // channels-last where all tensors of a list are, else row-major
@@ -40,7 +41,7 @@ struct ResultRule {
     kView,         // a view of the first argument
   };
   Kind kind = Kind::kRows;
-  std::vector<std::size_t> arguments;  // kLike, kImage, kImages
+  std::vector<std::size_t> arguments;  // kIterator, kLike, kImage, kImages
   Order order;                         // kOrder
 };
 

@@ -39,6 +39,11 @@ TEST(StatementTest, AnOperatorWithoutALineTakesRows) {
   EXPECT_EQ(statement_of("aten::no_such_operator").result(0).kind, ResultKind::kRows);
 }
 
+TEST(StatementTest, AnElementwiseOperatorWithoutALineIsWalkedByTheIterator) {
+  EXPECT_EQ(statement_of("aten::expm1").argument(0).kind, ArgumentKind::kAny);
+  EXPECT_EQ(statement_of("aten::expm1").result(0).kind, ResultKind::kIterator);
+}
+
 TEST(StatementTest, KernelsOfOursGoBeforeThoseMeasured) {
   EXPECT_EQ(statement_of("aten::native_batch_norm_backward").argument(1).kind, ArgumentKind::kImage);
   EXPECT_EQ(statement_of("tesser::sgd").argument(1).kind, ArgumentKind::kLike);
