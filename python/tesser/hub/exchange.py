@@ -250,7 +250,8 @@ class Exchange:
         """When autograd is done with it."""
         if self.is_paused:
             return
-        with self._final_failures():
+        self._check_failure()
+        try:
             if self.is_away:
                 self.start()
             key = self.key_of[id(parameter)]
@@ -258,6 +259,9 @@ class Exchange:
             if self._places[key].is_given:
                 self._withdraw(accumulated=key)
             self._give(key)
+        except HubError as error:
+            self.failure = error
+            raise
 
     def _give(self, key: int) -> None:
         place = self._places[key]
@@ -290,34 +294,38 @@ class Exchange:
         with self._final_failures():
             if self.is_away:
                 self.start()
-            self._check_all_weights()
-            self._withdraw_dropped()
-            for place in self._places:
-                self._check_given(place)
+            dropped = []
             for key, place in enumerate(self._places):
-                if place.is_given:
-                    continue
-                if grad_of(place.parameter) is not None:
-                    self._give(key)
-                else:
-                    if self._behind[key]:
-                        self.wait(key)
-                    self._client.push_none(key)
-                    place.given = None
+                self._check_weights(key)
+                if place.is_given and grad_of(place.parameter) is None:
+                    dropped.append(key)
+                elif place.is_given:
+                    self._check_given(key, place)
+            self._withdraw_keys(dropped)
+            for key, place in enumerate(self._places):
+                if not place.is_given:
+                    self._give_or_none(key, place)
+                place.is_given = False
+                place.weights_version += 1
             if self.buffers is not None:
                 self._give_buffers(len(self._places))
             # For a graph of before the step, whose backward pass would read the weights of after it.
             torch.autograd.graph.increment_version(self._parameters)
             self._client.commit(numbers)
-        for place in self._places:
-            place.is_given = False
-            place.weights_version = place.parameter._version
         self.steps_done += 1
         with self._waiting:
             self._behind = [True] * len(self._behind)
             self._behind_count = len(self._behind)
             self.is_behind = True
             self.has_new_buffers = self.buffers is not None and self.rank != 0
+
+    def _give_or_none(self, key: int, place: _Place) -> None:
+        if grad_of(place.parameter) is not None:
+            return self._give(key)
+        if self._behind[key]:
+            self.wait(key)
+        self._client.push_none(key)
+        place.given = None
 
     @contextlib.contextmanager
     def _final_failures(self) -> Iterator[None]:
@@ -332,21 +340,28 @@ class Exchange:
         if self.failure is not None:
             raise type(self.failure)(f"the job has failed: {self.failure}")
 
-    def _check_given(self, place: _Place) -> None:
-        if place.is_given and (grad_of(place.parameter) is not place.given or place.given._version != place.version):
-            name = self.settings.keys[self.key_of[id(place.parameter)]].name
+    def _check_given(self, key: int, place: _Place) -> None:
+        if grad_of(place.parameter) is not place.given or place.given._version != place.version:
             raise HubInputError(
-                f"the gradient of {name} was changed after it had gone to the hub\nWhat to do: clip by clip_norm= of "
-                "tesser.hub.wrap instead of torch.nn.utils.clip_grad_norm_; change gradients in hooks of the "
-                "parameters; or call backward() under no_sync(), which keeps them until step()"
+                f"the gradient of {self.settings.keys[key].name} was changed after it had gone to the hub\nWhat to do: "
+                "clip by clip_norm= of tesser.hub.wrap instead of torch.nn.utils.clip_grad_norm_; change gradients in "
+                "hooks of the parameters; or call backward() under no_sync(), which keeps them until step()"
             )
 
-    def check_weights(self, parameter: torch.Tensor) -> None:
-        """That nobody has changed it by hand."""
-        key = self.key_of.get(id(parameter))
-        if key is not None and not self.is_away:
-            with self._final_failures():
-                self._check_weights(key)
+    def prepare(self, parameters: Iterable[torch.Tensor | None]) -> None:
+        """For a module's forward: their weights are there, and nobody has changed them by hand."""
+        if self.is_away:
+            return
+        for parameter in parameters:
+            key = self.key_of.get(id(parameter))
+            if key is not None:
+                if self._behind[key]:
+                    self.wait(key)
+                try:
+                    self._check_weights(key)
+                except HubError as error:
+                    self.failure = error
+                    raise
 
     def _check_all_weights(self) -> None:
         for key in range(len(self._places)):
@@ -354,7 +369,7 @@ class Exchange:
 
     def _check_weights(self, key: int) -> None:
         place = self._places[key]
-        if place.parameter.data_ptr() != place.address or place.parameter.dtype != torch.float32:
+        if place.parameter.data_ptr() != place.address:
             raise HubInputError(
                 f"{self.settings.keys[key].name} is no longer in the hub's memory\nWhat to do: move, convert or "
                 "replace parameters before tesser.hub.wrap, or after close() of its optimizer"
@@ -383,13 +398,8 @@ class Exchange:
                 place.version += 1  # by autograd
             elif grad_of(place.parameter) is not place.given and place.given._version == place.version:
                 continue
-            self._check_given(place)
+            self._check_given(key, place)
         self._withdraw_keys(given)
-
-    def _withdraw_dropped(self) -> None:
-        self._withdraw_keys(
-            [key for key, place in enumerate(self._places) if place.is_given and grad_of(place.parameter) is None]
-        )
 
     def _withdraw_keys(self, keys: list[int]) -> None:
         if keys:
@@ -420,19 +430,22 @@ class Exchange:
     # --- weights that are on their way
 
     def wait_for(self, parameter: object) -> None:
-        if self.is_behind:
-            key = self.key_of.get(id(parameter))
-            if key is not None and self._behind[key]:
-                self.wait(key)
+        key = self.key_of.get(id(parameter))
+        if key is not None and self._behind[key]:
+            self.wait(key)
 
     def wait(self, key: int) -> None:
         """Until the key's weights are there."""
         with self._waiting:
             if not self._behind[key] or self._client is None:
                 return
-            with self._final_failures():
+            self._check_failure()
+            try:
                 self._client.wait(key)
                 self._check_read(key)
+            except HubError as error:
+                self.failure = error
+                raise
             self._behind[key] = False
             self._behind_count -= 1
             self.is_behind = self._behind_count != 0

@@ -26,13 +26,15 @@ class WaitingParameters(dict):
     def __getitem__(self, name: str) -> torch.nn.Parameter | None:
         parameter = super().__getitem__(name)
         for exchange in self.exchanges:
-            exchange.wait_for(parameter)
+            if exchange.is_behind:
+                exchange.wait_for(parameter)
         return parameter
 
     def get(self, name: str, default: object = None) -> object:
         parameter = super().get(name, default)
         for exchange in self.exchanges:
-            exchange.wait_for(parameter)
+            if exchange.is_behind:
+                exchange.wait_for(parameter)
         return parameter
 
     def values(self) -> object:
@@ -84,12 +86,12 @@ class BeforeForward(_Hook):
     after a checkpoint was loaded."""
 
     def __call__(self, module: torch.nn.Module, inputs: object) -> None:
+        if torch.compiler.is_compiling():  # step() has waited, and looks itself
+            return
         if self.exchange.is_away and module.training and torch.is_grad_enabled():
             self.exchange.start()
         self.exchange.take_buffers()
-        for parameter in dict.values(module._parameters):
-            self.exchange.wait_for(parameter)
-            self.exchange.check_weights(parameter)
+        self.exchange.prepare(dict.values(module._parameters))
 
 
 class BeforeLoading(_Hook):
