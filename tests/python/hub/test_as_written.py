@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tesser.hub
-from tests.python.hub.processes import Replicas
+from tests.python.hub.processes import HubProcess, Replicas
 from tests.python.hub.test_equality import ABSOLUTE, RELATIVE
 from tests.python.hub.training import NONCE, close_group, new_file, new_job, open_group
 
@@ -299,6 +299,14 @@ def test_on_other_ways(replicas: Replicas, hub: str, expected: dict, name: str, 
         for model, other in zip(seen[1], wanted[1]):
             other.update({key: value for key, value in model.items() if "running" in key or "num_batches" in key})
     check(seen, wanted)
+
+
+@pytest.mark.parametrize("racks", [1, 2])
+def test_on_two_hubs(replicas: Replicas, hub: str, expected: dict, racks: int) -> None:
+    with HubProcess() as other:
+        for name in ("two models", "statistics"):
+            seen = replicas.run(by_hand, 2, name, new_job(), hub=[hub, other.url], racks=racks, chunk_bytes=256)
+            check(seen, expected[name])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
