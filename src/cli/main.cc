@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "cli/command_line.h"
+#include "cli/waiting_threads.h"
 
 namespace tesser::cli {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 int become_runtime(char** words) {
   std::error_code error;
   const auto runtime = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "tesser-runtime";
+  bound_spinning();
   ::execv(runtime.c_str(), words);
   fmt::print(stderr, "tesser: cannot run {}, which has all commands but the platform's: {}\n", runtime.string(),
              std::strerror(errno));

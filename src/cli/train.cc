@@ -84,7 +84,8 @@ Result<runtime::DistributedOptions> distributed_options(const Arguments& argumen
     }
     if (options.remote_program.empty()) {
       std::error_code error;
-      options.remote_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+      options.remote_program =
+          (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "tesser").string();
       if (error) {
         return failed("the path of this program is unknown; --remote-tesser says where it is on the hosts");
       }

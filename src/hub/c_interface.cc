@@ -120,6 +120,10 @@ int tesser_hub_push_rows(tesser_hub_client* client, int64_t key, const int64_t* 
 
 int tesser_hub_push_none(tesser_hub_client* client, int64_t key) { return code_of(client->client->push_none(key)); }
 
+int tesser_hub_withdraw(tesser_hub_client* client, const int64_t* keys, int64_t count) {
+  return code_of(client->client->withdraw({keys, static_cast<std::size_t>(count)}));
+}
+
 int tesser_hub_commit(tesser_hub_client* client, const double* numbers, int64_t groups) {
   std::vector<Hyperparameters> copied(static_cast<std::size_t>(groups));
   std::memcpy(static_cast<void*>(copied.data()), numbers, copied.size() * sizeof(Hyperparameters));

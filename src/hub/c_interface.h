@@ -41,6 +41,8 @@ int tesser_hub_push(tesser_hub_client* client, int64_t key);
 int tesser_hub_push_rows(tesser_hub_client* client, int64_t key, const int64_t* rows, int64_t count, const void* values,
                          int64_t bytes);
 int tesser_hub_push_none(tesser_hub_client* client, int64_t key);
+/* As if these tensors had not been pushed in this step, before its commit. */
+int tesser_hub_withdraw(tesser_hub_client* client, const int64_t* keys, int64_t count);
 /* `numbers`: for each group learning rate, momentum, dampening, weight decay, beta1, beta2, eps. */
 int tesser_hub_commit(tesser_hub_client* client, const double* numbers, int64_t groups);
 int tesser_hub_wait(tesser_hub_client* client, int64_t key);

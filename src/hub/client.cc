@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,9 @@ using transport::Strided;
 
 // How long a wait sleeps before it looks at channels that nothing has come from.
 constexpr std::chrono::milliseconds kLook{100};
+// For the reason why a hub is gone.
+constexpr int kLooksForReason = 20;
+constexpr std::chrono::milliseconds kBetweenLooks{50};
 
 }  // namespace
 
@@ -158,6 +162,29 @@ Result<void> Client::push(std::int64_t key, Notice kind) {
   return {};
 }
 
+Result<void> Client::withdraw(std::span<const std::int64_t> keys) {
+  TESSER_CHECK(options_.settings.update_time == UpdateTime::kAtStep, "weights may have changed");
+  for (const std::int64_t key : keys) {
+    const auto index = static_cast<std::size_t>(key);
+    pending_[index].fetch_sub(map_.chunks_of(static_cast<std::uint32_t>(key)), std::memory_order_relaxed);
+    for (const ChunkMap::Share& share : map_.shares[index]) {
+      Hub& hub = hubs_[share.hub];
+      const std::uint32_t number = notice(Notice::kCommit, static_cast<std::uint32_t>(key) + 1);
+      if (const auto sent = hub.cores[share.core].sends.notify(number, transport::Notification::kAlone); !sent) {
+        return explain(hub, sent.error());
+      }
+      ++withdrawing_;
+    }
+  }
+  wake_hubs();
+  Result<void> outcome;
+  while (outcome && withdrawing_ != 0) {
+    device_->wait([&] { return has_arrivals(); }, transport::in(kLook));
+    outcome = take_pulls();
+  }
+  return outcome;
+}
+
 void Client::wake_hubs() {
   for (Hub& hub : hubs_) {
     for (QueuePair& core : hub.cores) {
@@ -223,6 +250,10 @@ Result<void> Client::take_pull(std::uint32_t hub, std::uint32_t core, std::uint3
     pending_[map_.chunks[which].key].fetch_sub(1, std::memory_order_relaxed);
     return {};
   }
+  if (notice_kind(number) == Notice::kNone && withdrawing_ != 0) {
+    --withdrawing_;
+    return {};
+  }
   return failed(fmt::format("the hub at {} sent a notification that means nothing", hubs_[hub].url));
 }
 
@@ -233,6 +264,13 @@ Result<bool> Client::is_current(std::int64_t key) {
   }
   TESSER_RETURN_IF_ERROR(take_pulls());
   return pending.load(std::memory_order_relaxed) == 0;
+}
+
+bool Client::has_arrivals() const {
+  return std::any_of(hubs_.begin(), hubs_.end(), [](const Hub& hub) {
+    return hub.channel->failed() ||
+           std::any_of(hub.cores.begin(), hub.cores.end(), [](const QueuePair& core) { return core.arrivals.ready(); });
+  });
 }
 
 Result<void> Client::wait(std::int64_t key) {
@@ -249,11 +287,7 @@ Result<bool> Client::wait_for(std::int64_t key, std::chrono::milliseconds most) 
   Result<bool> current = is_current(key);
   // Arrivals are taken while it waits: a wait that ended with each would spin, and take the hub's time, until the last.
   const auto has_news = [&] {
-    const bool any = std::any_of(hubs_.begin(), hubs_.end(), [](const Hub& hub) {
-      return hub.channel->failed() || std::any_of(hub.cores.begin(), hub.cores.end(),
-                                                  [](const QueuePair& core) { return core.arrivals.ready(); });
-    });
-    if (any) {
+    if (has_arrivals()) {
       current = is_current(key);
     }
     return !current || *current;
@@ -353,15 +387,27 @@ Result<void> Client::leave() {
   return outcome;
 }
 
+std::string Client::reason_at(Hub& hub) {
+  const auto answer = hub.control->post("/v1/jobs/status", to_json(request()));
+  const auto status = answer ? read_job_status(*answer) : tl::unexpected<Error>(answer.error());
+  return status ? status->reason : "";
+}
+
 tl::unexpected<Error> Client::explain(Hub& hub, const transport::Failure& failure) {
   const std::lock_guard lock(explaining_);  // the thread that pushes and the one that waits may both fail
   has_left_ = true;                         // who has failed is not waited for
   // Who sends no heartbeat does not answer either, and the user has waited long enough.
   if (failure.kind != transport::FailureKind::kPeerSilent) {
-    if (const auto answer = hub.control->post("/v1/jobs/status", to_json(request()))) {
-      if (const auto status = read_job_status(*answer); status && !status->reason.empty()) {
-        return failed(fmt::format("job {} has failed at the hub: {}", options_.job, status->reason));
+    std::string reason = reason_at(hub);
+    // A hub that is gone may have been in a worker's process, which the others name once they know of it.
+    for (int look = 0; reason.empty() && hubs_.size() > 1 && look < kLooksForReason; ++look) {
+      std::this_thread::sleep_for(kBetweenLooks);
+      for (std::size_t other = 0; reason.empty() && other < hubs_.size(); ++other) {
+        reason = &hubs_[other] == &hub ? "" : reason_at(hubs_[other]);
       }
+    }
+    if (!reason.empty()) {
+      return failed(fmt::format("job {} has failed at the hub: {}", options_.job, reason));
     }
   }
   return failed(fmt::format("job {}: the hub at {} is lost: {}", options_.job, hub.url, failure.message));

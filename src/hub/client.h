@@ -78,6 +78,10 @@ class Client {
   Result<void> push_rows(std::int64_t key, std::span<const std::int64_t> rows, std::span<const std::byte> values);
   // The tensor has no gradient in this step. Without one of any worker it keeps weights and state, as in PyTorch.
   Result<void> push_none(std::int64_t key);
+  // As if these tensors had not been pushed in this step, which must not be committed yet: each is pushed anew, and its
+  // gradient may change before. Only where weights change at the step. Blocks for a round trip; belongs to the thread
+  // that pushes, while none waits.
+  Result<void> withdraw(std::span<const std::int64_t> keys);
   // `groups`: numbers of each parameter group, the same for every worker.
   Result<void> commit(std::span<const Hyperparameters> groups);
 
@@ -138,7 +142,9 @@ class Client {
   template <typename Use>
   Result<void> for_chunks_of(std::int64_t key, const Use& use);
   void wake_hubs();
+  bool has_arrivals() const;  // or the news that a hub is lost
   Result<void> take_pulls();
+  std::string reason_at(Hub& hub);  // why the job has failed; empty: it has not, or the hub does not answer
   tl::unexpected<Error> explain(Hub& hub, const transport::Failure& failure);  // asks the hub why
   Result<void> fetch_state();                                                  // from other racks to this one's hubs
   WorkerRequest request() const;
@@ -164,6 +170,7 @@ class Client {
   std::int64_t step_ = 0;
   std::int64_t fetched_step_ = -1;
   std::unique_ptr<std::atomic<std::int64_t>[]> pending_;  // chunks pushed and not pulled, by key
+  std::int64_t withdrawing_ = 0;                          // cores that have not answered
   transport::Completion sent_;
   std::mutex explaining_;
 };

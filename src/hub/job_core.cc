@@ -197,9 +197,16 @@ void JobCore::settle(std::int64_t global_rank, std::int64_t commits, bool withou
 
 void JobCore::leave(std::int64_t rank) {
   command([&] {
-    Peer& peer = peers_[static_cast<std::size_t>(rank - context_.first_rank)];
-    peer.has_left = true;
-    peer.is_lost = true;
+    const auto left = static_cast<std::size_t>(rank - context_.first_rank);
+    while (peers_[left].link && !peers_[left].is_lost && take_arrivals_of(static_cast<std::int64_t>(left))) {
+    }
+    peers_[left].has_left = true;
+    peers_[left].is_lost = true;
+    for (std::size_t other = 0; other < peers_.size(); ++other) {
+      if (!peers_[other].is_lost && peers_[other].commits > peers_[left].commits) {
+        return context_.broken(uneven_steps(other, left));
+      }
+    }
   });
 }
 
@@ -297,7 +304,7 @@ void JobCore::lose(std::int64_t rank, const std::string& reason) {
 void JobCore::take(std::int64_t rank, std::uint32_t number) {
   switch (notice_kind(number)) {
     case Notice::kCommit:
-      return take_commit(rank);
+      return notice_chunk(number) == 0 ? take_commit(rank) : take_withdrawal(rank, notice_chunk(number) - 1);
     case Notice::kGradient:
       return take_chunk(rank, notice_chunk(number), false);
     case Notice::kNone:
@@ -316,11 +323,7 @@ void JobCore::take_commit(std::int64_t rank) {
   }
   for (std::size_t other = 0; other < peers_.size(); ++other) {
     if (peers_[other].has_left && peers_[other].commits <= step) {
-      return context_.broken(
-          fmt::format("rank {} goes on to step {}, but rank {} has left after step {}: all replicas must take the same "
-                      "number of steps",
-                      rank + context_.first_rank, step + 1, static_cast<std::int64_t>(other) + context_.first_rank,
-                      peers_[other].commits));
+      return context_.broken(uneven_steps(static_cast<std::size_t>(rank), other));
     }
   }
   if (!agrees_with_others(rank, step)) {
@@ -333,6 +336,13 @@ void JobCore::take_commit(std::int64_t rank) {
   for (const std::uint32_t each : before) {
     consider(each);
   }
+}
+
+std::string JobCore::uneven_steps(std::size_t going, std::size_t left) const {
+  const auto rank = [&](std::size_t peer) { return static_cast<std::int64_t>(peer) + context_.first_rank; };
+  return fmt::format(
+      "rank {} goes on to step {}, but rank {} has left after step {}: all replicas must take the same number of steps",
+      rank(going), peers_[left].commits + 1, rank(left), peers_[left].commits);
 }
 
 bool JobCore::agrees_with_others(std::int64_t rank, std::int64_t step) {
@@ -376,6 +386,29 @@ void JobCore::take_tensor(std::int64_t rank, std::uint32_t key) {
       return;
     }
   }
+}
+
+void JobCore::take_withdrawal(std::int64_t rank, std::uint32_t key) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  if (context_.settings.update_time != UpdateTime::kAtStep || key >= done_of_.size() ||
+      own_begin_[key] == own_begin_[key + 1]) {
+    return lose(rank, fmt::format("it withdrew tensor {}, which core {} cannot give back", key, core_));
+  }
+  for (std::size_t index = own_begin_[key]; index < own_begin_[key + 1]; ++index) {
+    ChunkState& state = states_[own_[index]];
+    if ((state.given & bit(rank)) == 0 || state.step != peer.commits) {
+      return lose(rank, fmt::format("it withdrew tensor {}, which it had not given in this step", key));
+    }
+    state.given &= ~bit(rank);
+    state.none &= ~bit(rank);
+    state.merged = 0;
+  }
+  // Not in ready_, since this rank has not committed.
+  std::erase_if(waiting_, [&](std::uint32_t chunk) { return context_.map.chunks[chunk].key == key; });
+  if (const auto sent = peer.link->queues.sends.notify(notice(Notice::kNone, key)); !sent) {
+    return lose(rank, sent.error().message);
+  }
+  unwoken_ = true;
 }
 
 void JobCore::take_chunk(std::int64_t rank, std::uint32_t chunk, bool none) {

@@ -157,6 +157,8 @@ class JobCore {
   void take_commit(std::int64_t rank);
   void take_chunk(std::int64_t rank, std::uint32_t chunk, bool none);
   void take_tensor(std::int64_t rank, std::uint32_t key);
+  void take_withdrawal(std::int64_t rank, std::uint32_t key);
+  std::string uneven_steps(std::size_t going, std::size_t left) const;
   bool agrees_with_others(std::int64_t rank, std::int64_t step);
   void lose(std::int64_t rank, const std::string& reason);
   void run_commands();

@@ -179,7 +179,10 @@ void JobCore::sum_for_clipping(std::uint32_t chunk) {
   ChunkState& state = states_[chunk];
   const bool any = sum_up(chunk);
   const Chunk& each = context_.map.chunks[chunk];
-  const bool counts = any && context_.settings.keys[each.key].in_norm;
+  const Key& key = context_.settings.keys[each.key];
+  const bool is_gradient =
+      context_.settings.groups[static_cast<std::size_t>(key.group)].algorithm != Algorithm::kAssign;
+  const bool counts = any && key.in_norm && is_gradient;
   context_.clipping->set_squares(chunk, counts ? sum_loops().squares(merge_buffer(chunk), each.elements) : 0);
   state.is_summed = true;
   if (++summed_ == own_.size()) {

@@ -18,8 +18,8 @@ constexpr std::array<std::pair<UpdateTime, std::string_view>, 2> kUpdateTimes = 
     {{UpdateTime::kAtStep, "step"}, {UpdateTime::kAtOnce, "at-once"}}};
 constexpr std::array<std::pair<OnLoss, std::string_view>, 3> kLosses = {
     {{OnLoss::kStop, "stop"}, {OnLoss::kContinue, "continue"}, {OnLoss::kWait, "wait"}}};
-constexpr std::array<std::pair<Algorithm, std::string_view>, 2> kAlgorithms = {
-    {{Algorithm::kSgd, "sgd"}, {Algorithm::kAdam, "adam"}}};
+constexpr std::array<std::pair<Algorithm, std::string_view>, 3> kAlgorithms = {
+    {{Algorithm::kSgd, "sgd"}, {Algorithm::kAdam, "adam"}, {Algorithm::kAssign, "assign"}}};
 
 template <typename Names, typename Value>
 std::string name_of(const Names& names, Value value) {
@@ -92,10 +92,15 @@ std::vector<Key> read_keys(JsonReader& reader) {
 }  // namespace
 
 int ParameterGroup::state_tensors() const {
-  if (algorithm == Algorithm::kSgd) {
-    return has_momentum ? 1 : 0;
+  switch (algorithm) {
+    case Algorithm::kSgd:
+      return has_momentum ? 1 : 0;
+    case Algorithm::kAdam:
+      return amsgrad ? 3 : 2;
+    case Algorithm::kAssign:
+      break;
   }
-  return amsgrad ? 3 : 2;
+  return 0;
 }
 
 Result<void> check(const JobSettings& settings) {

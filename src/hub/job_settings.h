@@ -11,7 +11,8 @@
 
 namespace tesser::hub {
 
-enum class Algorithm : std::uint8_t { kSgd, kAdam };
+// kAssign: the weights become the sum of what is given, neither averaged nor clipped: values of one worker for all.
+enum class Algorithm : std::uint8_t { kSgd, kAdam, kAssign };
 
 // What a schedule may change from one step to the next; numbers that the algorithm has not are ignored.
 struct Hyperparameters {

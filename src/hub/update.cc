@@ -107,6 +107,12 @@ void update_chunk(const ChunkMemory& memory, const float* first, std::span<const
                   WireElement element, const ParameterGroup& group, const Hyperparameters& numbers,
                   std::int64_t updates, float scale) {
   const auto& state = memory.state;
+  if (group.algorithm == Algorithm::kAssign) {
+    for_blocks(memory, first, sources, element, [&](std::int64_t begin, std::int64_t elements, const float* sum) {
+      std::copy_n(sum, elements, memory.weights + begin);
+    });
+    return;
+  }
   const FusedSources fused = fused_sources(first, sources, element);
   if (group.algorithm == Algorithm::kSgd) {
     const auto scalars = optimizer::sgd_scalars(sgd_settings(group, numbers), numbers.learning_rate, updates, scale);

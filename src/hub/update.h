@@ -18,7 +18,8 @@ struct ChunkMemory {
 };
 
 // Updates weights and state by scale * (first + sources[0] + sources[1] ...), summed from the left; `first` may be null
-// and then is left out. `updates`: how many the chunk has had. Any thread, on chunks of its own.
+// and then is left out; kAssign takes the sum without the scale. `updates`: how many the chunk has had. Any thread, on
+// chunks of its own.
 void update_chunk(const ChunkMemory& memory, const float* first, std::span<const void* const> sources,
                   WireElement element, const ParameterGroup& group, const Hyperparameters& numbers,
                   std::int64_t updates, float scale);

@@ -46,7 +46,7 @@ JobMemory::JobMemory(const ChunkMap& map, const JobSettings& settings) : tensor_
   bytes = updates() + aligned(map.chunks.size() * sizeof(std::int64_t));
 }
 
-std::uint32_t push_capacity(const ChunkMap::Load& core) { return static_cast<std::uint32_t>(core.chunks) + 2; }
+std::uint32_t push_capacity(const ChunkMap::Load& core) { return 2 * static_cast<std::uint32_t>(core.chunks) + 2; }
 std::uint32_t pull_capacity(const ChunkMap::Load& core) { return static_cast<std::uint32_t>(core.chunks) + 1; }
 
 std::uint64_t signal_bytes(const std::vector<ChunkMap::Load>& cores, std::size_t queues) {

@@ -12,14 +12,16 @@
 
 namespace tesser::hub {
 
-// A worker's notification: a chunk's gradient is there; there is none in this step; the step is committed. A hub's: the
-// chunk's weights are there (kGradient). Either way kTensor stands for all chunks that the core has of a tensor, whose
-// number takes the chunk's place: where memory is mapped nothing is sent that would need a notification of its own.
-// Between hubs of racks: the rack's sum is there, or there is none; the weights are there.
+// A worker's notification: a chunk's gradient is there; there is none in this step; the step is committed (kCommit with
+// 0 in the chunk's place), or all that it gave of tensor k in this step is withdrawn (kCommit with k + 1). A hub's: the
+// chunk's weights are there (kGradient); tensor k is withdrawn, and its gradient is read no more (kNone with k). Either
+// way kTensor stands for all chunks that the core has of a tensor, whose number takes the chunk's place: where memory
+// is mapped nothing is sent that would need a notification of its own. Between hubs of racks: the rack's sum is there,
+// or there is none; the weights are there.
 enum class Notice : std::uint32_t { kGradient = 0, kNone = 1, kCommit = 2, kTensor = 3, kWeights = 3 };
 
 inline constexpr std::uint32_t kNoticeBits = 2;
-inline constexpr std::int64_t kMostChunks = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMostChunks = (std::int64_t{1} << 20) - 1;  // and so of tensors, with one to spare
 
 inline std::uint32_t notice(Notice kind, std::uint32_t chunk) {
   return chunk << kNoticeBits | static_cast<std::uint32_t>(kind);
@@ -91,7 +93,8 @@ struct JobMemory {
 
 // Of a device with `queues` queues for each core's chunks: those of a hub, one a worker, or those of a worker.
 std::uint64_t signal_bytes(const std::vector<ChunkMap::Load>& cores, std::size_t queues);
-std::uint32_t push_capacity(const ChunkMap::Load& core);  // chunks, and commits, of which two may be unread
+// Each chunk twice, the second one withdrawn, and commits, of which two may be unread.
+std::uint32_t push_capacity(const ChunkMap::Load& core);
 std::uint32_t pull_capacity(const ChunkMap::Load& core);
 
 std::string worker_name(std::int64_t rank);  // of its device: "rank 3"

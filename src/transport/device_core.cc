@@ -23,7 +23,8 @@ namespace {
 std::mutex registry_mutex;
 
 std::map<std::uint64_t, std::weak_ptr<DeviceCore>>& registry() {
-  static std::map<std::uint64_t, std::weak_ptr<DeviceCore>> devices;
+  // Never destroyed: a hub's thread may end a job's device while the process ends.
+  static auto& devices = *new std::map<std::uint64_t, std::weak_ptr<DeviceCore>>;
   return devices;
 }
 

@@ -246,6 +246,30 @@ TEST(HubFailureTest, WhoGoesOnAfterAnotherHasLeftIsTold) {
   EXPECT_THAT(outcome.error().message, HasSubstr("rank 1 has left after step 0"));
 }
 
+TEST(HubFailureTest, WhoHasGoneOnBeforeAnotherLeavesIsToldToo) {
+  const auto hubs = open_hubs(1, 1);
+  const JobSettings settings = settings_for(2, {100});
+  auto clients = start_all(hubs, settings);
+  std::thread going([&] {
+    const auto outcome = take_step(*clients[0], options_of(settings), 0);  // commits, and waits for rank 1
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_THAT(outcome.error().message, HasSubstr("rank 0 goes on to step 1, but rank 1 has left after step 0"));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_TRUE(clients[1]->leave().has_value());
+  going.join();
+}
+
+TEST(HubFailureTest, WhoWithdrawsWhatItHasNotGivenIsLost) {
+  const auto hubs = open_hubs(1, 1);
+  const JobSettings settings = settings_for(2, {100, 5});
+  auto clients = start_all(hubs, settings);
+  ASSERT_TRUE(clients[1]->push(0).has_value());
+  const auto outcome = clients[1]->withdraw(std::vector<std::int64_t>{0, 1});
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_THAT(outcome.error().message, HasSubstr("it withdrew tensor 1, which it had not given in this step"));
+}
+
 TEST(HubFailureTest, AJobOfTheSameNameMayFollow) {
   const auto hubs = open_hubs(1, 1);
   const JobSettings settings = settings_for(2, {100});

@@ -124,6 +124,55 @@ TEST(HubTest, ClipsByTheNormOfTheWholeGradient) {
   }
 }
 
+TEST(HubTest, WithdrawnGradientsChangeNothing) {
+  const auto withdraws = [](std::int64_t rank, std::int64_t step, std::int64_t key) {
+    return (rank + step + key) % 3 != 2;
+  };
+  for (const bool through_network : {false, true}) {
+    for (const DType wire : {DType::kFloat32, DType::kBFloat16}) {
+      RunOptions options = run_of(settings_for(4, kSizes, kAdam));
+      options.settings.keys[2].row_elements = 64;
+      options.settings.wire = wire;
+      options.through_network = through_network;
+      options.withdraws = withdraws;
+      options.has_gradient = [](std::int64_t rank, std::int64_t step, std::int64_t key) {
+        return key != 5 || (rank + step) % 2 == 0;
+      };
+      options.has_row = [](std::int64_t rank, std::int64_t step, std::int64_t row) {
+        return (rank + step + row) % 3 == 0;
+      };
+      expect_equal_to_one_process(options);
+      options.hubs = 2;
+      expect_equal_to_one_process(options);
+    }
+  }
+}
+
+TEST(HubTest, AssignedValuesAreTheSumOfWhatIsGiven) {
+  for (const DType wire : {DType::kFloat32, DType::kFloat16}) {
+    for (const double clip_norm : {0.0, 1e-3}) {
+      // Averaging and clipping are for the others.
+      JobSettings settings = settings_for(3, kSizes, kMomentum);
+      settings.wire = wire;
+      settings.clip_norm = clip_norm;
+      settings.groups.push_back({.algorithm = Algorithm::kAssign});
+      settings.keys[3].group = settings.keys[4].group = 1;
+      RunOptions options = run_of(settings);
+      options.has_gradient = [](std::int64_t rank, std::int64_t step, std::int64_t key) {
+        return key == 3 ? rank == 1 : key != 4 || (rank != 2 && step != 3);
+      };
+      const Tensors expected = run_alone(options);
+      for (const Tensors& seen : run_replicas(options)) {
+        EXPECT_EQ(seen[3], expected[3]);
+        EXPECT_EQ(seen[4], expected[4]);
+        for (std::size_t i = 0; i < expected[2].size(); ++i) {
+          ASSERT_NEAR(seen[2][i], expected[2][i], 2e-6);
+        }
+      }
+    }
+  }
+}
+
 TEST(HubTest, TensorsWithoutGradient) {
   RunOptions options = run_of(settings_for(3, kSizes, kAdamW));
   options.has_gradient = [](std::int64_t rank, std::int64_t step, std::int64_t key) {

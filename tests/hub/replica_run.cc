@@ -48,12 +48,13 @@ Result<void> push_rows(Client& client, const RunOptions& options, std::int64_t r
   return client.push_rows(key, rows, std::as_bytes(std::span(values)));
 }
 
-void write_gradient(Client& client, const RunOptions& options, std::int64_t rank, std::int64_t key) {
+void write_gradient(Client& client, const RunOptions& options, std::int64_t rank, std::int64_t key,
+                    std::int64_t later = 0) {
   const DType wire = options.settings.wire;
   const std::span<std::byte> gradient = client.gradient(key);
   const std::int64_t elements = options.settings.keys[static_cast<std::size_t>(key)].elements;
   for (std::int64_t i = 0; i < elements; ++i) {
-    const float value = gradient_value(rank, client.step(), key, i, wire != DType::kFloat32);
+    const float value = gradient_value(rank, client.step() + later, key, i, wire != DType::kFloat32);
     if (wire == DType::kFloat32) {
       std::memcpy(gradient.data() + i * 4, &value, 4);
     } else {
@@ -61,6 +62,27 @@ void write_gradient(Client& client, const RunOptions& options, std::int64_t rank
       std::memcpy(gradient.data() + i * 2, &narrowed, 2);
     }
   }
+}
+
+// What comes to nothing.
+Result<void> give_and_withdraw(Client& client, const RunOptions& options, std::int64_t rank) {
+  std::vector<std::int64_t> withdrawn;
+  for (std::int64_t key = 0; key < static_cast<std::int64_t>(options.settings.keys.size()); ++key) {
+    if (!options.withdraws(rank, client.step(), key)) {
+      continue;
+    }
+    withdrawn.push_back(key);
+    if (key % 4 == 3) {
+      TESSER_RETURN_IF_ERROR(client.push_none(key));
+    } else if (options.settings.keys[static_cast<std::size_t>(key)].row_elements != 0) {
+      TESSER_RETURN_IF_ERROR(push_rows(client, options, rank, key));
+    } else {
+      write_gradient(client, options, rank, key, 1);
+      TESSER_RETURN_IF_ERROR(client.push(key));
+    }
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a core may begin to add
+  return client.withdraw(withdrawn);
 }
 
 }  // namespace
@@ -133,6 +155,9 @@ Result<void> take_step(Client& client, const RunOptions& options, std::int64_t r
       write_gradient(client, options, rank, static_cast<std::int64_t>(key));
     }
     TESSER_RETURN_IF_ERROR(client.commit(numbers));
+  }
+  for (int time = 0; options.withdraws && time < 3; ++time) {
+    TESSER_RETURN_IF_ERROR(give_and_withdraw(client, options, rank));
   }
   for (auto key = static_cast<std::int64_t>(options.settings.keys.size()) - 1; key >= 0; --key) {
     if (!has_gradient(key)) {
@@ -238,7 +263,9 @@ Tensors run_alone(const RunOptions& options) {
           sums[key][i] = first ? value : sums[key][i] + value;
         }
       }
-      for (const float each : sums[key]) {
+      const auto group = static_cast<std::size_t>(settings.keys[key].group);
+      for (const float each :
+           settings.groups[group].algorithm == Algorithm::kAssign ? std::vector<float>() : sums[key]) {
         squares += static_cast<double>(each) * each;
       }
     }
@@ -256,7 +283,9 @@ Tensors run_alone(const RunOptions& options) {
       const ParameterGroup& group = settings.groups[group_number];
       const Hyperparameters numbers = options.numbers(step, group_number);
       const std::int64_t elements = settings.keys[key].elements;
-      if (group.algorithm == Algorithm::kSgd) {
+      if (group.algorithm == Algorithm::kAssign) {
+        weights[key] = sums[key];
+      } else if (group.algorithm == Algorithm::kSgd) {
         optimizer::sgd_update(
             weights[key].data(), sums[key].data(), group.has_momentum ? states[key][0].data() : nullptr, 0, elements,
             {numbers.momentum, numbers.dampening, numbers.weight_decay, group.nesterov, group.maximize},

@@ -25,6 +25,8 @@ struct RunOptions {
   bool zero_weights = false;  // to begin with, instead of initial_value()
   // Whether a rank has a gradient of a tensor in a step.
   std::function<bool(std::int64_t rank, std::int64_t step, std::int64_t key)> has_gradient;
+  // Whether a rank first gives another step's gradient of a tensor, or none, and withdraws it.
+  std::function<bool(std::int64_t rank, std::int64_t step, std::int64_t key)> withdraws;
   // Of tensors given by rows: whether a rank's gradient has a row; of others it is zeros.
   std::function<bool(std::int64_t rank, std::int64_t step, std::int64_t row)> has_row;
 };

@@ -143,6 +143,12 @@ class Client:
         """There is no gradient in this step. A key without one of any worker keeps weights and state."""
         check(self._library.tesser_hub_push_none(self._pointer, key))
 
+    def withdraw(self, keys: Sequence[int]) -> None:
+        """As if these keys had not been pushed in this step, which is not committed yet: each is pushed anew, and its
+        gradient may change before. Blocks for a round trip."""
+        numbers = (c_int64 * len(keys))(*keys)
+        check(self._library.tesser_hub_withdraw(self._pointer, numbers, len(keys)))
+
     def commit(self, numbers: Sequence[Numbers]) -> None:
         """`numbers`: of each parameter group, the same for every worker."""
         if len(numbers) != len(self.settings.groups):

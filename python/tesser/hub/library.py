@@ -29,6 +29,7 @@ FUNCTIONS = {
     "tesser_hub_push": (c_int, [c_void_p, c_int64]),
     "tesser_hub_push_rows": (c_int, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64]),
     "tesser_hub_push_none": (c_int, [c_void_p, c_int64]),
+    "tesser_hub_withdraw": (c_int, [c_void_p, POINTER(c_int64), c_int64]),
     "tesser_hub_commit": (c_int, [c_void_p, POINTER(c_double), c_int64]),
     "tesser_hub_wait_for": (c_int, [c_void_p, c_int64, c_int64, POINTER(c_int)]),
     "tesser_hub_read_state": (c_int, [c_void_p, c_int64, c_int, c_void_p, c_int64]),

@@ -10,18 +10,24 @@ import torch
 
 from tesser.hub.error import HubInputError
 from tesser.hub.exchange import Exchange
-from tesser.hub.settings import ParameterGroup, algorithm_of, group_of, numbers_of
+from tesser.hub.guarded import set_grad
+from tesser.hub.settings import Numbers, ParameterGroup, algorithm_of, group_of, numbers_of
 
 
 class HubOptimizer(torch.optim.Optimizer):
     """What tesser.hub.wrap gives back in the place of an SGD, Adam or AdamW. param_groups are those of that optimizer,
     so schedulers of either work; state_dict() has torch's format, and the state is at the hub."""
 
+    is_of_hub = True
+    # Of torch.amp.GradScaler, which then tells step() of itself: what it does to gradients leaves their version alone.
+    _step_supports_amp_scaling = True
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         exchange: Exchange,
         model: torch.nn.Module,
+        left_out: dict[str, torch.Tensor],
         overlap: bool,
         undo: Callable,
     ) -> None:
@@ -32,6 +38,8 @@ class HubOptimizer(torch.optim.Optimizer):
         self._optimizer = optimizer
         self._exchange = exchange
         self._model = model
+        self._left_out = left_out
+        self._members = _members(self.param_groups)
         self._overlap = overlap
         self._undo = undo
         self._algorithm = algorithm_of(optimizer)
@@ -53,11 +61,8 @@ class HubOptimizer(torch.optim.Optimizer):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients of a backward() within are kept and added up; step(), or a backward() without, gives them."""
-        before, self._exchange.is_paused = self._exchange.is_paused, True
-        try:
+        with self._exchange.paused():
             yield
-        finally:
-            self._exchange.is_paused = before
 
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
         """Gives what is left and commits. Weights arrive from now on; each layer's forward waits for its own."""
@@ -66,11 +71,15 @@ class HubOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._check_groups()
-        self._exchange.step([numbers_of(self._algorithm, group) for group in self.param_groups])
+        numbers = [numbers_of(self._algorithm, group) for group in self.param_groups]
+        if self._exchange.buffers is not None:
+            numbers.append(Numbers(learning_rate=1.0))
+        self._exchange.step(numbers)
         for key in self._loose:
             self._exchange.wait(key)
         if not self._overlap:
             self._exchange.wait_all()
+            self._exchange.take_buffers()
         self._optimizer._opt_called = True  # a scheduler of that one asks
         return loss
 
@@ -79,9 +88,14 @@ class HubOptimizer(torch.optim.Optimizer):
         self._exchange.wait_all()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        if not set_to_none:
-            self._exchange.wait_all()  # the hub may be reading
-        super().zero_grad(set_to_none)
+        self._exchange.drop_gradients()
+        if set_to_none:
+            # Past the parameters' own `grad`, which waits until the hub has read it.
+            for group in self.param_groups:
+                for each in group["params"]:
+                    set_grad(each, None)
+        else:
+            super().zero_grad(False)
 
     def state_dict(self) -> dict[str, object]:
         """The state is fetched from the hub. Of any replica, whatever the others do meanwhile."""
@@ -126,6 +140,28 @@ class HubOptimizer(torch.optim.Optimizer):
         self._undo()
 
     def _check_groups(self) -> None:
+        if self._optimizer.param_groups is not self.param_groups or any(self._optimizer.state.values()):
+            raise HubInputError(
+                "the optimizer that was given to tesser.hub.wrap was used\nWhat to do: load checkpoints into the "
+                "one that it gave back, and step() that one"
+            )
+        if hasattr(self, "found_inf"):
+            raise HubInputError(
+                "torch.amp.GradScaler scales gradients that the hub has already\nWhat to do: autocast to bfloat16, "
+                "which needs no scaler, or GradScaler(enabled=False)"
+            )
+        if _members(self.param_groups) != self._members:
+            raise HubInputError(
+                "parameter groups have other parameters than at tesser.hub.wrap, of which the hub knows nothing\nWhat "
+                "to do: close() the optimizer, and wrap model and optimizer again"
+            )
+        for name, parameter in self._left_out.items():
+            if parameter.requires_grad:
+                raise HubInputError(
+                    f"{name} needs a gradient now, and did not at tesser.hub.wrap, so the hub does not train it\n"
+                    "What to do: keep the optimizer's state_dict() and close() it, then load that into a new optimizer "
+                    "and wrap both again"
+                )
         for number, (group, begun) in enumerate(zip(self.param_groups, self._exchange.settings.groups)):
             now: ParameterGroup = group_of(self._algorithm, group)
             if now != begun:
@@ -138,3 +174,8 @@ class HubOptimizer(torch.optim.Optimizer):
                     f"parameter group {number} changed {changed}, which a job cannot\nWhat to do: close() the "
                     "optimizer, and wrap model and optimizer again"
                 )
+
+
+def _members(groups: list[dict]) -> list[list[int]]:
+    """Which parameters are in which group."""
+    return [[id(each) for each in group["params"]] for group in groups]

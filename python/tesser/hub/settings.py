@@ -18,7 +18,9 @@ ON_LOSS = ("stop", "continue", "wait")
 class ParameterGroup:
     """How tensors are updated, as far as it stays the same for the whole job."""
 
-    algorithm: str = "sgd"  # or "adam"
+    algorithm: str = (
+        "sgd"  # or "adam", or "assign": weights become the sum of what is given, neither averaged nor clipped
+    )
     momentum: bool = False  # SGD: whether there is a momentum buffer
     nesterov: bool = False
     decoupled_weight_decay: bool = False  # Adam: AdamW
@@ -28,6 +30,8 @@ class ParameterGroup:
     @property
     def state_names(self) -> tuple[str, ...]:
         """The optimizer's state beside each tensor, as torch names it."""
+        if self.algorithm == "assign":
+            return ()
         if self.algorithm == "sgd":
             return ("momentum_buffer",) if self.momentum else ()
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import weakref
@@ -10,13 +11,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tesser.hub import freed_memory, waiting
+from tesser.hub.buffers import Buffers
 from tesser.hub.error import HubError, HubInputError
-from tesser.hub.exchange import Exchange, check_apart, check_parameter, key_name
+from tesser.hub.exchange import Exchange
+from tesser.hub.guarded import is_guarded, refuse_other_optimizers
 from tesser.hub.optimizer import HubOptimizer
 from tesser.hub.rendezvous import meet
-from tesser.hub.settings import Key, Settings, algorithm_of, group_of
+from tesser.hub.settings import Key, ParameterGroup, Settings, algorithm_of, group_of
+from tesser.hub.tensors import check_apart, check_parameter, key_name
 
 
 def wrap(
@@ -34,6 +39,7 @@ def wrap(
     gradient_dtype: torch.dtype = torch.float32,
     on_loss: str = "stop",
     overlap: bool = True,
+    broadcast_buffers: bool = True,
     racks: int = 1,
     one_machine: bool | None = None,
     chunk_bytes: int = 256 * 1024,
@@ -58,6 +64,8 @@ def wrap(
     on_loss: of a replica: "stop" the job with an error that names it, "continue" with those left, or "wait" until it
         is started again and goes on at optimizer.steps_done.
     overlap: step() returns at once, and each module waits for its own weights when they are used.
+    broadcast_buffers: before the first forward after each step buffers become rank 0's, as DistributedDataParallel has
+        it; else each replica keeps its own.
     racks: that the replicas are divided among, in order and evenly. `hub` then lists the hubs of the first rack,
         then as many of the next, and so on; only sums of a rack's gradients travel between racks.
     one_machine: whether all replicas are on one machine and may share one copy of the weights; else LOCAL_WORLD_SIZE
@@ -65,7 +73,7 @@ def wrap(
     network: never shared memory, for tests.
     """
     algorithm = algorithm_of(optimizer)
-    parameters, keys = _tensors(model, optimizer)
+    parameters, keys, left_out = _tensors(model, optimizer)
     meeting = meet(
         hub,
         job=job,
@@ -78,9 +86,16 @@ def wrap(
         patience=patience,
         network=network,
     )
+    groups = tuple(group_of(algorithm, group) for group in optimizer.param_groups)
+    buffers = Buffers(model, gradient_dtype) if broadcast_buffers and meeting.replicas > 1 else None
+    if buffers is not None and buffers.elements == 0:
+        buffers = None
+    if buffers is not None:
+        keys += (Key("buffers of the model", buffers.elements, len(groups)),)
+        groups += (ParameterGroup("assign"),)
     settings = Settings(
         replicas=meeting.replicas,
-        groups=tuple(group_of(algorithm, group) for group in optimizer.param_groups),
+        groups=groups,
         keys=keys,
         average=average,
         clip_norm=clip_norm,
@@ -91,26 +106,31 @@ def wrap(
         chunk_bytes=chunk_bytes,
     )
     freed_memory.keep()
-    exchange = Exchange(parameters, settings, meeting, patience, network)
+    exchange = Exchange(parameters, buffers, settings, meeting, patience, network)
     exchange.set_state(dict(optimizer.state))
     exchange.start()
+    exchange.take_buffers()
     _open.add(exchange)
     if on_loss != "wait":
-        known = set(exchange.key_of)
-        exchange.give_to_all([*(each for each in model.parameters() if id(each) not in known), *model.buffers()])
+        frozen = [each for each in model.parameters() if id(each) not in exchange.key_of and not is_guarded(each)]
+        exchange.give_to_all([*frozen, *(model.buffers() if buffers is None else ())])
     optimizer.state.clear()
+    _refuse_other_optimizers()
     handles: list = list(waiting.install(model, exchange))
     handles += [each.register_post_accumulate_grad_hook(exchange.take_gradient) for each in parameters]
 
     def undo() -> None:
         _open.discard(exchange)
-        waiting.uninstall(model, handles)
+        waiting.uninstall(model, exchange, handles)
 
-    return model, HubOptimizer(optimizer, exchange, model, overlap, undo)
+    return model, HubOptimizer(optimizer, exchange, model, left_out, overlap, undo)
 
 
-def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], tuple[Key, ...]]:
-    """What the optimizer updates, in the order in which the model needs it; a tied parameter once."""
+def _tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[list[torch.Tensor], tuple[Key, ...], dict[str, torch.Tensor]]:
+    """What the optimizer updates, in the order in which the model needs it, a tied parameter once; and by name what it
+    has and does not update, since it is frozen."""
     group_of_parameter = {
         id(each): number for number, group in enumerate(optimizer.param_groups) for each in group["params"]
     }
@@ -120,7 +140,9 @@ def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[
         for index, each in enumerate(group["params"]):
             if id(each) not in seen:
                 named.append((f"parameter {index} of group {number}", each))
-    named = [(name, each) for name, each in named if each.requires_grad and each.numel() != 0]
+    named = [(name, each) for name, each in named if each.numel() != 0]
+    frozen = {name: each for name, each in named if not each.requires_grad}
+    named = [(name, each) for name, each in named if each.requires_grad]
     if not named:
         raise HubInputError("no parameter of the optimizer needs a gradient")
     for name, each in named:
@@ -133,7 +155,7 @@ def _tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[
         Key(key_name(name, each), each.numel(), group_of_parameter[id(each)], rows.get(id(each), 0))
         for name, each in named
     )
-    return parameters, keys
+    return parameters, keys, frozen
 
 
 def _row_elements(model: torch.nn.Module) -> dict[int, int]:
@@ -147,6 +169,11 @@ def _row_elements(model: torch.nn.Module) -> dict[int, int]:
         and owners[id(module.weight)] == 1
         and module.weight.is_contiguous()
     }
+
+
+@functools.cache
+def _refuse_other_optimizers() -> None:
+    register_optimizer_step_pre_hook(refuse_other_optimizers)
 
 
 _open: weakref.WeakSet[Exchange] = weakref.WeakSet()

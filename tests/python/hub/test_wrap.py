@@ -137,29 +137,12 @@ def test_gradients_kept_may_be_changed(hub: str) -> None:
     optimizer.close()
 
 
-def test_two_backward_passes_without_no_sync_are_refused(hub: str) -> None:
-    model = nn.Linear(2, 2)
-    model, _optimizer = wrapped(hub, model, sgd(model))
-    backward(model)
-    with pytest.raises(HubInputError, match=r"got a gradient twice in one step\nWhat to do: .*no_sync"):
-        backward(model)
-
-
 def test_sparse_gradients_of_tied_weights_are_refused(hub: str) -> None:
     model = nn.ModuleList([nn.Embedding(5, 2, sparse=True), nn.Embedding(5, 2)])
     model[1].weight = model[0].weight
     model, _optimizer = wrapped(hub, model, sgd(model))
     with pytest.raises(HubInputError, match=r"0\.weight has a sparse gradient.*\nWhat to do: sparse=False"):
         model[0](torch.tensor([1])).sum().backward()
-
-
-def test_a_model_that_was_moved_is_refused(hub: str) -> None:
-    model = nn.Linear(2, 2)
-    model, optimizer = wrapped(hub, model, sgd(model))
-    model.weight.data = model.weight.data.clone()
-    backward(model)
-    with pytest.raises(HubInputError, match="weight is no longer in the hub's memory"):
-        optimizer.step()
 
 
 def test_what_a_job_cannot_change_is_refused(hub: str) -> None:

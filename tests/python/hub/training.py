@@ -176,7 +176,6 @@ TRAININGS = {
         Digits,
         digits_loss,
         lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
-        distributed={"broadcast_buffers": False},
     ),
     "language, tied": Training(
         Language,
