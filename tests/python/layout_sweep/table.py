@@ -16,7 +16,8 @@ PATH = Path(__file__).resolve().parents[3] / "src" / "layout" / "operators.layou
 
 HEAD = """\
 # What PyTorch's kernels for the processor take and give (docs/layouts.md says what the words mean), as measured by
-# tests/python/layout_sweep: `./x test --operators` tries it again, `python tests/python/layout_sweep --write` makes it anew.
+# tests/python/layout_sweep: `./x test --operators` tries it again, `python tests/python/layout_sweep --write` makes it
+# anew.
 """
 
 
