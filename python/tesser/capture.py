@@ -45,26 +45,22 @@ class Captured:
     without_gradient: list[str]  # trainable parameters that the loss does not depend on and that no step changes
 
     def save(self, path: Path | str) -> Path:
-        """Writes the directory beside `path` and renames it when complete; replaces nothing but a program directory."""
-        path = Path(path)
-        if os.path.lexists(path) and not (path.is_dir() and (path / STEP_FILE).is_file()):
-            raise CaptureError(f"{path} exists and is no program directory; choose another output, or remove it")
-        parent = path.parent
-        if not parent.is_dir():
-            raise CaptureError(f"{parent}: no such directory")
+        """Writes the directory beside `path` and renames it when complete; replaces nothing but a program directory,
+        and where `path` is a link, what it leads to."""
+        place = output_place(path)
         try:
-            self._save(path, parent)
+            self._save(place, place.parent)
         except OSError as error:
             raise CaptureError(f"{path}: cannot be written: {error.strerror or error}") from error
-        return path
+        return Path(path)
 
     def _save(self, path: Path, parent: Path) -> None:
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
         try:
             os.chmod(partial, 0o777 & ~_umask())
-            (partial / STEP_FILE).write_text(self.program.to_text(), encoding="utf-8")
+            self.program.write(partial / STEP_FILE)
             if self.forward is not None:
-                (partial / FORWARD_FILE).write_text(self.forward.to_text(), encoding="utf-8")
+                self.forward.write(partial / FORWARD_FILE)
             if self.state is not None:
                 save_file(_separate(self.state), partial / STATE_FILE, metadata={"format": "pt"})
             for file in partial.iterdir():
@@ -85,6 +81,16 @@ class Captured:
             _sync(parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def output_place(path: Path | str) -> Path:
+    """Where a program directory of this name is written, links followed; CaptureError where that cannot be."""
+    place = Path(os.path.realpath(path))
+    if os.path.lexists(place) and not (place / STEP_FILE).is_file():
+        raise CaptureError(f"{path} exists and is no program directory; choose another output, or remove it")
+    if not place.parent.is_dir():
+        raise CaptureError(f"{place.parent}: no such directory")
+    return place
 
 
 def capture(

@@ -6,18 +6,19 @@ import argparse
 import ast
 import inspect
 import json
+import os
 import resource
 import sys
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import torch
 
-from tesser.capture import SUFFIX, Captured, capture
+from tesser.capture import SUFFIX, Captured, capture, output_place
 from tesser.capture_error import CaptureError, SourceLines
 from tesser.program import DTYPES
 from tesser.step import Step
@@ -72,22 +73,45 @@ def main(arguments: list[str] | None = None, program: str = "tesser capture") ->
 def run(options: argparse.Namespace, step_arguments: list[str]) -> int:
     started = time.monotonic()
     try:
+        if options.output is not None:
+            output_place(options.output)  # before a model is built and traced for nothing
         step = load_step(options.step_file, _keywords(step_arguments), without_memory=options.no_state)
         captured = capture(
             step, state=not options.no_state, name=options.name, source_root=options.step_file.resolve().parent
         )
     except CaptureError as error:
-        print(f"tesser capture: {error}", file=sys.stderr)
+        _tell(error)
         return 2
     output = options.output or Path(_file_name(captured.program.name) + SUFFIX)
     try:
         captured.save(output)
     except CaptureError as error:
-        print(f"tesser capture: {error}", file=sys.stderr)
+        _tell(error)
         return 1 if isinstance(error.__cause__, OSError) else 2
     summary = summarize(captured, output, time.monotonic() - started)
-    print(json.dumps(summary) if options.json else _table(summary))
-    return 0
+    return _put(json.dumps(summary) if options.json else _table(summary))
+
+
+def _tell(error: Exception | str) -> None:
+    with suppress(OSError):  # a standard error that takes nothing changes no exit code
+        print(f"tesser capture: {error}", file=sys.stderr)
+
+
+def _put(text: str) -> int:
+    """Prints a result and returns the exit code. A reader that has closed its pipe is no error."""
+    try:
+        if sys.stdout is None:
+            raise OSError("it is closed")
+        print(text, flush=True)
+        return 0
+    except BrokenPipeError:
+        code = 0
+    except OSError as error:
+        _tell(f"standard output: cannot write: {error.strerror or error}")
+        code = 1
+    # What is still buffered would be tried again at the end, and reported as an exception.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code
 
 
 def load_step(path: Path, keywords: dict[str, Any], without_memory: bool = False) -> Step:

@@ -205,22 +205,25 @@ class Client:
 
     def download(self, job: str, path: str | os.PathLike, what: str = "results") -> int:
         """Writes a TAR of the job's `results`, newest complete `checkpoints`, or `definition` to a file, which appears
-        complete or not at all. Returns its bytes."""
+        complete or not at all; to what is no file (a named pipe), as it comes. Returns its bytes."""
         if what not in ("results", "checkpoints", "definition"):
             raise ValueError(f"what is '{what}', expected results, checkpoints or definition")
-        target = Path(path)
-        partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+        is_stream = os.path.exists(path) and not os.path.isfile(path)
+        target = Path(path if is_stream else os.path.realpath(path))  # links are written through
+        partial = target if is_stream else target.with_name(f"{target.name}.partial-{os.getpid()}")
         count = 0
         response = self._request("GET", f"{_path(job)}/{what}")
         try:
             with partial.open("wb") as file:
                 while piece := response.read(1 << 20):
                     count += file.write(piece)
-            partial.replace(target)
+            if not is_stream:
+                partial.replace(target)
         except (OSError, http.client.HTTPException) as error:
-            raise OutOfReach(f"{target}: the download broke off: {error}") from error
+            raise OutOfReach(f"{path}: the download broke off: {error}") from error
         finally:
-            partial.unlink(missing_ok=True)
+            if not is_stream:
+                partial.unlink(missing_ok=True)
             response.close()
         return count
 

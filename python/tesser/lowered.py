@@ -27,7 +27,7 @@ from tesser.interpreter import (
     read_state,
     scalars_of_step,
 )
-from tesser.program import DTYPES, Input, Node, Program, ProgramError
+from tesser.program import DTYPES, Input, Node, Program, ProgramError, check_checksum
 
 INDEX_FILE = "lowering.json"
 FORMAT = "tesser.lowered"
@@ -60,11 +60,13 @@ class LoweredInterpreter:
         directory = Path(directory)
         path = directory / INDEX_FILE
         try:
-            index = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_bytes().decode("utf-8")
+            index = json.loads(text)
         except (OSError, ValueError) as error:
             raise ProgramError(f"{path}: {error}") from None
         if not isinstance(index, dict) or index.get("format") != FORMAT or index.get("version") != VERSION:
             raise ProgramError(f"{path}: not the index of a lowered program of version {VERSION}")
+        check_checksum(text, index, str(path))
         count = index.get("workers")
         if not isinstance(count, int) or count < 1:
             raise ProgramError(f"{path}: workers is a number from 1 on, not {count!r}")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,10 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.bool: "bool",
 }
 DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+
+
+# The line by which a file states the checksum of all its other bytes.
+CHECKSUM_LINE = re.compile(r'^"checksum":"([^"\n]*)",\n', re.MULTILINE)
 
 
 class ProgramError(Exception):
@@ -127,7 +133,7 @@ class Program:
         return next((output.value for output in self.outputs if output.role == "loss"), None)
 
     def to_text(self) -> str:
-        """The file's text: equal programs give equal texts."""
+        """The file's text without its checksum: equal programs give equal texts."""
         lines = ["{"]
         for key, value in (
             ("format", FORMAT),
@@ -155,6 +161,10 @@ class Program:
         lines.append("}")
         return "\n".join(lines) + "\n"
 
+    def write(self, path: Path) -> None:
+        """Writes the text with its checksum."""
+        path.write_bytes(with_checksum(self.to_text()).encode())
+
     @staticmethod
     def from_text(text: str, where: str = "program") -> Program:
         """Raises ProgramError for a text that is not of this format and version."""
@@ -166,6 +176,7 @@ class Program:
             raise ProgramError(f"{where}: not a tesser program (no format {FORMAT!r})")
         if document.get("version") != VERSION:
             raise ProgramError(f"{where}: version {document.get('version')!r}; this tesser reads version {VERSION}")
+        check_checksum(text, document, where)
         try:
             return Program(
                 name=document["name"],
@@ -187,12 +198,33 @@ class Program:
     def read(path: Path | str) -> Program:
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes().decode("utf-8")
         except OSError as error:
             raise ProgramError(f"{path}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise ProgramError(f"{path}: not UTF-8 text") from None
         return Program.from_text(text, str(path))
+
+
+def with_checksum(text: str) -> str:
+    """The text of a file with a line that states its checksum, after that of its version."""
+    end = text.index("\n", text.index('"version":')) + 1
+    return f'{text[:end]}"checksum":"{zlib.crc32(text.encode()):08x}",\n{text[end:]}'
+
+
+def check_checksum(text: str, document: dict[str, Any], where: str) -> None:
+    """Raises ProgramError where `text`, which is `document`, states another checksum than it has."""
+    if "checksum" not in document:
+        return
+    stated = CHECKSUM_LINE.search(text)
+    rest = CHECKSUM_LINE.sub("", text, count=1)
+    found = f"{zlib.crc32(rest.encode()):08x}"
+    if stated is None or stated[1] != found:
+        told = f"states {stated[1]}" if stated else "states one on no line of its own"
+        raise ProgramError(
+            f"{where}: has checksum {found} and {told}: it was damaged or changed by hand; if by hand, delete the "
+            f'line "checksum"'
+        )
 
 
 def refs_in(argument: Any) -> list[str]:

@@ -42,10 +42,20 @@ class MappedFile {
 // removes it. A process that is killed leaves the partial file behind, under that name.
 class AtomicFile {
  public:
+  // For a name that the program chose. Whatever has the name is replaced, and no link is followed: in a directory into
+  // which others may write, a link is none of ours.
   static Result<AtomicFile> create(std::filesystem::path path);
+  // For a name that a person gave (`-o FILE`), with the outcome that other programs' output has: links are written
+  // through, an existing file keeps its permissions, and what is no file (a device, a named pipe, /dev/stdout) stays
+  // what it is and receives the contents in commit(). Waits for the reader of a named pipe. kInvalidInput for a
+  // directory. Until commit() the file has no name where the file system can have that, so that a command that is
+  // killed in its work leaves nothing.
+  static Result<AtomicFile> create_output(const std::filesystem::path& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
+
+  const std::filesystem::path& path() const { return path_; }
 
   Result<void> append(std::string_view bytes);
   // Writes at a place of its own, in any order; append() is not affected.
@@ -56,15 +66,26 @@ class AtomicFile {
 
  private:
   AtomicFile(std::filesystem::path path, std::filesystem::path partial, int descriptor);
+  static Result<AtomicFile> create_without_name(std::filesystem::path path);
+  static Result<AtomicFile> create_into(const std::filesystem::path& path);
+  Result<void> copy_into_target();
+  Result<void> name_partial();
   void discard() noexcept;
 
   std::filesystem::path path_;
-  std::filesystem::path partial_;
+  std::filesystem::path partial_;  // empty while the file has no name; with `target_`, the temporary file's directory
   int descriptor_ = -1;
+  int target_ = -1;  // what is no file and stays; commit() copies into it
   std::uint64_t appended_ = 0;
 };
 
 Result<void> write_file_atomically(const std::filesystem::path& path, std::string_view contents);
+// The same for a name that a person gave, as create_output() has it.
+Result<void> write_output_file(const std::filesystem::path& path, std::string_view contents);
+
+// Where a name that a person gave leads: every link is followed, the last one also to a name that does not exist yet.
+// Links of /proc, which lead to open files, stay.
+Result<std::filesystem::path> output_place(const std::filesystem::path& path);
 
 // Makes the names in a directory durable.
 Result<void> sync_directory(const std::filesystem::path& directory);

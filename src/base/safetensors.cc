@@ -45,12 +45,12 @@ std::optional<std::vector<std::int64_t>> counts(const Json* json) {
   return numbers;
 }
 
-Result<SafetensorsEntry> parse_entry(const std::string& name, const Json& json, std::uint64_t data_bytes) {
+// Appends it to the header's entries or others.
+Result<void> parse_entry(const std::string& name, const Json& json, std::uint64_t data_bytes,
+                         SafetensorsHeader& header) {
   const auto refuse = [&](const std::string& reason) {
     return invalid_input("tensor " + json_string(name.substr(0, 200)) + ": " + reason);
   };
-  SafetensorsEntry entry;
-  entry.name = name;
   if (json.object() == nullptr || json.object()->size() != 3) {
     return refuse("is not an object of dtype, shape and data_offsets");
   }
@@ -58,19 +58,14 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const Json& json, 
   if (dtype == nullptr || dtype->string() == nullptr) {
     return refuse("'dtype' is missing or not a string");
   }
-  const auto known = dtype_from_safetensors(*dtype->string());
-  if (!known.has_value()) {
-    return refuse("dtype " + json_string(dtype->string()->substr(0, 40)) + " is not supported");
-  }
-  entry.dtype = *known;
   const auto shape = counts(json.find("shape"));
   if (!shape.has_value()) {
     return refuse("'shape' is missing or not an array of integers from 0 on");
   }
-  entry.shape = *shape;
-  const auto bytes = checked_bytes(entry.dtype, entry.shape);
-  if (!bytes.has_value()) {
-    return refuse("shape " + shape_text(entry.shape) + " is too large");
+  const auto known = dtype_from_safetensors(*dtype->string());
+  const auto bytes = checked_bytes(known.value_or(DType::kInt8), *shape);
+  if (known.has_value() && !bytes.has_value()) {
+    return refuse("shape " + shape_text(*shape) + " is too large");
   }
   const auto offsets = counts(json.find("data_offsets"));
   if (!offsets.has_value() || offsets->size() != 2) {
@@ -82,13 +77,46 @@ Result<SafetensorsEntry> parse_entry(const std::string& name, const Json& json, 
     return refuse("lies at bytes " + std::to_string(begin) + " to " + std::to_string(end) + " of " +
                   std::to_string(data_bytes) + "; the file is cut short or damaged");
   }
-  if (end - begin != static_cast<std::uint64_t>(*bytes)) {
-    return refuse("has " + std::to_string(end - begin) + " bytes, but " + type_text(entry.dtype, entry.shape) +
-                  " needs " + std::to_string(*bytes));
+  if (!known.has_value()) {
+    header.others.push_back({name, *dtype->string(), begin, end - begin});
+    return {};
   }
-  entry.offset = begin;
-  entry.bytes = end - begin;
-  return entry;
+  if (end - begin != static_cast<std::uint64_t>(*bytes)) {
+    return refuse("has " + std::to_string(end - begin) + " bytes, but " + type_text(*known, *shape) + " needs " +
+                  std::to_string(*bytes));
+  }
+  header.entries.push_back({name, *known, *shape, begin, end - begin});
+  return {};
+}
+
+// Whether the tensors cover the data, none of its bytes twice; sorts both lists.
+Result<void> check_places(SafetensorsHeader& header, std::uint64_t data_bytes) {
+  const auto before = [](const auto& a, const auto& b) {
+    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
+  };
+  std::sort(header.entries.begin(), header.entries.end(), before);
+  std::sort(header.others.begin(), header.others.end(), before);
+  std::uint64_t end = 0;
+  auto entry = header.entries.begin();
+  auto other = header.others.begin();
+  const auto follows = [&](const auto& tensor) -> Result<void> {
+    if (tensor.offset != end) {
+      return invalid_input("tensor " + json_string(tensor.name.substr(0, 200)) + ": begins at byte " +
+                           std::to_string(tensor.offset) + ", but the tensor before it ends at byte " +
+                           std::to_string(end));
+    }
+    end = tensor.offset + tensor.bytes;
+    return {};
+  };
+  while (entry != header.entries.end() || other != header.others.end()) {
+    const bool take_entry = other == header.others.end() || (entry != header.entries.end() && before(*entry, *other));
+    TESSER_RETURN_IF_ERROR(take_entry ? follows(*entry++) : follows(*other++));
+  }
+  if (end != data_bytes) {
+    return invalid_input("has " + std::to_string(data_bytes) + " bytes of data, but its tensors only " +
+                         std::to_string(end));
+  }
+  return {};
 }
 
 Result<SafetensorsMetadata> parse_metadata(const Json& json) {
@@ -164,26 +192,10 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
     if (name == kMetadataKey) {
       TESSER_ASSIGN_OR_RETURN(header.metadata, parse_metadata(value));
     } else {
-      TESSER_ASSIGN_OR_RETURN(SafetensorsEntry entry, parse_entry(name, value, data_bytes));
-      header.entries.push_back(std::move(entry));
+      TESSER_RETURN_IF_ERROR(parse_entry(name, value, data_bytes, header));
     }
   }
-  std::sort(header.entries.begin(), header.entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
-  });
-  std::uint64_t end = 0;
-  for (const SafetensorsEntry& entry : header.entries) {
-    if (entry.offset != end) {
-      return invalid_input("tensor " + json_string(entry.name.substr(0, 200)) + ": begins at byte " +
-                           std::to_string(entry.offset) + ", but the tensor before it ends at byte " +
-                           std::to_string(end));
-    }
-    end = entry.offset + entry.bytes;
-  }
-  if (end != data_bytes) {
-    return invalid_input("has " + std::to_string(data_bytes) + " bytes of data, but its tensors only " +
-                         std::to_string(end));
-  }
+  TESSER_RETURN_IF_ERROR(check_places(header, data_bytes));
   return header;
 }
 
@@ -207,6 +219,15 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   return found == places_.end() ? nullptr : &header_.entries[found->second];
 }
 
+std::string SafetensorsFile::absence(std::string_view name) const {
+  const auto other = std::find_if(header_.others.begin(), header_.others.end(),
+                                  [&](const SafetensorsOther& each) { return each.name == name; });
+  const std::string shown(name);
+  return other == header_.others.end() ? "has no tensor '" + shown + "'"
+                                       : "tensor '" + shown + "' has dtype " + json_string(other->dtype.substr(0, 40)) +
+                                             ", which is not supported";
+}
+
 TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
   return {entry.dtype, entry.shape, file_.bytes().data() + header_.data_begin + entry.offset};
 }
@@ -219,8 +240,7 @@ SafetensorsWriter::SafetensorsWriter(AtomicFile file, std::vector<SafetensorsEnt
   }
 }
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
-                                                    std::vector<SafetensorsEntry> entries,
+Result<SafetensorsWriter> SafetensorsWriter::create(AtomicFile file, std::vector<SafetensorsEntry> entries,
                                                     const SafetensorsMetadata& metadata) {
   // Larger elements first: every tensor is aligned to its elements without gaps, which the format does not allow.
   std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
@@ -238,10 +258,9 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path&
   }
   const std::string header = header_text(entries, metadata);
   if (header.size() > kLargestHeader) {
-    return invalid_input(path.string() + ": has too many tensors for one safetensors file");
+    return invalid_input(file.path().string() + ": has too many tensors for one safetensors file");
   }
   const std::uint64_t length = header.size();
-  TESSER_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   TESSER_RETURN_IF_ERROR(file.append({reinterpret_cast<const char*>(&length), sizeof(length)}));
   TESSER_RETURN_IF_ERROR(file.append(header));
   return SafetensorsWriter(std::move(file), std::move(entries), kLengthBytes + length);

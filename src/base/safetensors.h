@@ -29,11 +29,20 @@ struct SafetensorsEntry {
   std::uint64_t bytes = 0;   // likewise
 };
 
+// A tensor of a type that tesser does not have (F8_E4M3, U16). Only where it lies is checked, and it cannot be read.
+struct SafetensorsOther {
+  std::string name;
+  std::string dtype;  // as the file has it
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
 // Free text beside the tensors (`__metadata__`), in the file's order.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // by offset, then by name
+  std::vector<SafetensorsOther> others;   // likewise; together they cover the data without gaps
   SafetensorsMetadata metadata;
   std::uint64_t data_begin = 0;  // place in the file from which offsets count
 };
@@ -50,6 +59,8 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr when there is none
+  // Why find() gives nothing, for a message: "has no tensor 'x'", or which type it has.
+  std::string absence(std::string_view name) const;
 
   // The tensor's bytes inside the mapping, valid for this object's life. Files of other writers may hold tensors at any
   // address: copy them, do not read elements through the pointer unless it is aligned.
@@ -67,7 +78,7 @@ class SafetensorsFile {
 class SafetensorsWriter {
  public:
   // Names must be unique and not "__metadata__" (aborts otherwise).
-  static Result<SafetensorsWriter> create(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
+  static Result<SafetensorsWriter> create(AtomicFile file, std::vector<SafetensorsEntry> entries,
                                           const SafetensorsMetadata& metadata = {});
 
   // The tensors in the order in which they lie in the file: larger elements first, then by name.

@@ -13,6 +13,7 @@
 #include "base/json_members.h"
 #include "cli/commands.h"
 #include "cli/job_text.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 #include "platform/web/url.h"
 
@@ -39,7 +40,7 @@ Result<int> show_nodes(bool json) {
   TESSER_ASSIGN_OR_RETURN(const auto client, open_client());
   if (json) {
     TESSER_ASSIGN_OR_RETURN(const std::string answer, client->get("/v1/nodes"));
-    fmt::print("{}\n", answer);
+    print_output("{}\n", answer);
     return 0;
   }
   TESSER_ASSIGN_OR_RETURN(const auto nodes, client->nodes());
@@ -55,7 +56,7 @@ Result<int> show_nodes(bool json) {
                                        : "yes",
                     resources_text(node.capacity), resources_text(node.held), jobs});
   }
-  fmt::print("{}", nodes.empty() ? "the engine has no nodes\n" : table(rows));
+  print_output("{}", nodes.empty() ? "the engine has no nodes\n" : table(rows));
   return 0;
 }
 
@@ -63,7 +64,7 @@ Result<int> show_quota(bool json) {
   TESSER_ASSIGN_OR_RETURN(const auto client, open_client());
   if (json) {
     TESSER_ASSIGN_OR_RETURN(const std::string answer, client->get("/v1/quota"));
-    fmt::print("{}\n", answer);
+    print_output("{}\n", answer);
     return 0;
   }
   TESSER_ASSIGN_OR_RETURN(const auto teams, client->quota());
@@ -72,7 +73,7 @@ Result<int> show_quota(bool json) {
     rows.push_back({team.team, std::to_string(team.running), std::to_string(team.waiting), resources_text(team.held),
                     resources_text(team.borrowed), team.quota ? resources_text(*team.quota) : "none set"});
   }
-  fmt::print("{}", teams.empty() ? "no team has a job or a quota\n" : table(rows));
+  print_output("{}", teams.empty() ? "no team has a job or a quota\n" : table(rows));
   return 0;
 }
 
@@ -80,7 +81,7 @@ Result<int> change(const std::string& method, const std::string& path, const std
                    const std::string& done) {
   TESSER_ASSIGN_OR_RETURN(const auto client, open_client());
   TESSER_ASSIGN_OR_RETURN(const std::string answer, client->ask(method, path, body));
-  fmt::print("{}\n", json ? answer : done);
+  print_output("{}\n", json ? answer : done);
   return 0;
 }
 

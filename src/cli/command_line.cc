@@ -1,12 +1,15 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "base/nearest_name.h"
+#include "cli/output.h"
+#include "cli/stop_signal.h"
 
 namespace tesser::cli {
 namespace {
@@ -23,13 +26,27 @@ Examples:
 `tesser COMMAND --help` says more about each.)";
 
 int wrong_usage(const std::string& where, const std::string& message) {
-  fmt::print(stderr, "{0}: {1}\nSee {0} --help.\n", where, message);
+  print_message("{0}: {1}\nSee {0} --help.\n", where, message);
   return kWrongUsage;
+}
+
+// The exit code of a command that has printed what it had to.
+int ended(const std::string& where, Result<int> outcome) {
+  if (const Result<void> written = flush_output(); !written && outcome && *outcome == 0) {
+    outcome = tl::unexpected<Error>(written.error());
+  }
+  if (!outcome) {
+    print_message("{}: error: {}\n", where, outcome.error().message);
+    return exit_code(outcome.error());
+  }
+  return *outcome;
 }
 
 }  // namespace
 
 int run(int count, char** words, const AddCommands& add, const std::function<int()>& otherwise) {
+  prepare_output();
+  restore_hangup();
   CLI::App app("tesser trains PyTorch training steps in C++", "tesser");
   app.set_version_flag("--version", "tesser " TESSER_VERSION);
   app.footer(kExamples);
@@ -46,7 +63,7 @@ int run(int count, char** words, const AddCommands& add, const std::function<int
     return otherwise();
   }
   if (count < 2) {
-    fmt::print("{}", app.help());
+    print_output("{}", app.help());
     return kWrongUsage;
   }
   if (!is_command && !given.starts_with("-")) {
@@ -59,19 +76,17 @@ int run(int count, char** words, const AddCommands& add, const std::function<int
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {  // CLI11's way to report, ends here
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-      return app.exit(error);
+      std::ostringstream text;
+      app.exit(error, text, text);
+      write_output(text.str());
+      return ended(where, 0);
     }
     return wrong_usage(where, error.what());
   }
   if (!action) {
     return wrong_usage("tesser", "expected a command");
   }
-  const Result<int> outcome = action();
-  if (!outcome) {
-    fmt::print(stderr, "{}: error: {}\n", where, outcome.error().message);
-    return exit_code(outcome.error());
-  }
-  return *outcome;
+  return ended(where, action());
 }
 
 }  // namespace tesser::cli

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 
 namespace tesser::cli {
 namespace {
@@ -179,9 +180,9 @@ void add_completion(CLI::App& app, Action& action) {
     action = [&app, shell]() -> Result<int> {
       std::vector<Command> commands;
       collect(app, "", commands);
-      fmt::print("{}", *shell == "bash"  ? bash_script(commands)
-                       : *shell == "zsh" ? zsh_script(commands)
-                                         : fish_script(commands));
+      print_output("{}", *shell == "bash"  ? bash_script(commands)
+                         : *shell == "zsh" ? zsh_script(commands)
+                                           : fish_script(commands));
       return 0;
     };
   });

@@ -1,4 +1,5 @@
 #include "runtime/evaluate.h"
+#include "cli/output.h"
 
 #include <memory>
 
@@ -31,12 +32,12 @@ Result<int> run_evaluate(const Arguments& arguments) {
                           runtime::DataSet::open(arguments.data, runtime::batch_values(executor->program())));
   TESSER_ASSIGN_OR_RETURN(const runtime::Evaluation evaluation, runtime::evaluate(*executor, data));
   if (arguments.json) {
-    fmt::print(
+    print_output(
         "{{\"event\":\"evaluation\",\"results\":{},\"batches\":{},\"samples\":{},\"left_out\":{},\"seconds\":{}}}\n",
         results_json(evaluation.results), evaluation.batches, evaluation.samples, evaluation.left_out,
         json_number(evaluation.seconds));
   } else {
-    fmt::print(
+    print_output(
         "{} ({} samples{})\n", results_text(evaluation), evaluation.samples,
         evaluation.left_out > 0 ? fmt::format("; {} do not fill a batch and are left out", evaluation.left_out) : "");
   }

@@ -1,4 +1,5 @@
 #include "runtime/export.h"
+#include "cli/output.h"
 
 #include <memory>
 #include <string>
@@ -25,14 +26,15 @@ struct Arguments {
 };
 
 Result<int> run_export(const Arguments& arguments) {
+  TESSER_ASSIGN_OR_RETURN(AtomicFile output, AtomicFile::create_output(arguments.output));
   std::vector<std::string> notes;
   TESSER_ASSIGN_OR_RETURN(const runtime::Checkpoint checkpoint, runtime::Checkpoint::open(arguments.checkpoint, notes));
   for (const std::string& note : notes) {
-    fmt::print(stderr, "tesser: {}\n", note);
+    print_message("tesser: {}\n", note);
   }
-  TESSER_ASSIGN_OR_RETURN(const runtime::Exported exported, runtime::export_weights(checkpoint, arguments.output));
-  fmt::print("{}: {} tensors, {}, of {} after step {}\n", arguments.output.string(), exported.tensors,
-             bytes_text(exported.bytes), checkpoint.path().string(), checkpoint.info().step);
+  TESSER_ASSIGN_OR_RETURN(const runtime::Exported exported, runtime::export_weights(checkpoint, std::move(output)));
+  print_summary(arguments.output, "{}: {} tensors, {}, of {} after step {}\n", arguments.output.string(),
+                exported.tensors, bytes_text(exported.bytes), checkpoint.path().string(), checkpoint.info().step);
   return 0;
 }
 

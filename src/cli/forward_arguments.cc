@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/output.h"
 #include "runtime/evaluate.h"
 #include "runtime/weights.h"
 
@@ -31,7 +32,7 @@ Result<std::unique_ptr<runtime::Executor>> load_forward(const ForwardArguments& 
   std::vector<std::string> notes;
   TESSER_ASSIGN_OR_RETURN(const runtime::Weights weights, runtime::Weights::open(*arguments.weights, notes));
   for (const std::string& note : notes) {
-    fmt::print(stderr, "tesser: {}\n", note);
+    print_message("tesser: {}\n", note);
   }
   TESSER_RETURN_IF_ERROR(runtime::write_weights(*executor, arguments.program, weights));
   return executor;

@@ -1,4 +1,5 @@
 #include "runtime/generate.h"
+#include "cli/output.h"
 
 #include <cstdio>
 #include <memory>
@@ -51,12 +52,12 @@ Result<int> run_generate(const Arguments& arguments) {
     return invalid_input(fmt::format("the vocabulary has {} characters, the logits of '{}' have {}", vocabulary.size(),
                                      executor->program().name, model.vocabulary));
   }
-  fmt::print("{}", arguments.prompt);
+  print_output("{}", arguments.prompt);
   const Result<void> generated = runtime::generate(*executor, prompt, arguments.options, [&](std::int64_t token) {
-    fmt::print("{}", vocabulary.decode(token));
-    return std::fflush(stdout) == 0;
+    print_output("{}", vocabulary.decode(token));
+    return flush_output().has_value();
   });
-  fmt::print("\n");
+  print_output("\n");
   TESSER_RETURN_IF_ERROR(generated);
   return 0;
 }

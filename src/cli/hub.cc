@@ -18,6 +18,7 @@
 #include "base/amount_text.h"
 #include "base/json_members.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/stop_signal.h"
 #include "hub/arrangement.h"
 #include "hub/hub.h"
@@ -60,7 +61,7 @@ struct Options {
 void log_line(const std::string& line) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  fmt::print(stderr, "{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line);
+  print_message("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line);
 }
 
 // 0 where none was given.
@@ -126,8 +127,8 @@ Result<int> serve(Options options) {
   }
   options.hub.log = log_line;
   TESSER_ASSIGN_OR_RETURN(const auto hub, hub::Hub::open(options.hub));
-  fmt::print("hub at {}\n{}", hub->url(), hub->describe());
-  std::fflush(stdout);
+  print_output("hub at {}\n{}", hub->url(), hub->describe());
+  TESSER_RETURN_IF_ERROR(flush_output());
   while (!stopped.load()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -150,22 +151,22 @@ Result<int> recommend(RecommendOptions options) {
   options.cluster.hub_bandwidth = static_cast<double>(hub_bandwidth == 0 ? bandwidth : hub_bandwidth);
   const auto all = hub::arrangements(static_cast<double>(model), options.cluster);
   if (options.json) {
-    fmt::print("{}\n", json_list(all, [](const hub::Arrangement& each) {
-                 return JsonMembers()
-                     .add("arrangement", each.name)
-                     .add("busiest", each.machine)
-                     .add("bytes", each.bytes)
-                     .add("seconds", each.seconds)
-                     .object();
-               }));
+    print_output("{}\n", json_list(all, [](const hub::Arrangement& each) {
+                   return JsonMembers()
+                       .add("arrangement", each.name)
+                       .add("busiest", each.machine)
+                       .add("bytes", each.bytes)
+                       .add("seconds", each.seconds)
+                       .object();
+                 }));
     return 0;
   }
-  fmt::print("{:<20} {:<8} {:>14} {:>12}\n", "arrangement", "busiest", "bytes a step", "ms a step");
+  print_output("{:<20} {:<8} {:>14} {:>12}\n", "arrangement", "busiest", "bytes a step", "ms a step");
   for (const hub::Arrangement& each : all) {
-    fmt::print("{:<20} {:<8} {:>14} {:>12.2f}\n", each.name, each.machine,
-               bytes_text(static_cast<std::int64_t>(each.bytes)), each.seconds * 1e3);
+    print_output("{:<20} {:<8} {:>14} {:>12.2f}\n", each.name, each.machine,
+                 bytes_text(static_cast<std::int64_t>(each.bytes)), each.seconds * 1e3);
   }
-  fmt::print("recommended: {}\n", all.front().name);
+  print_output("recommended: {}\n", all.front().name);
   return 0;
 }
 

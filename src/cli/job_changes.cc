@@ -10,6 +10,7 @@
 
 #include "base/json_members.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 
 namespace tesser::cli {
@@ -46,9 +47,9 @@ Result<int> change(const Options& options, const std::string& done, const Change
     return tl::unexpected<Error>(with_nearest_job(job.error(), *client, options.job));
   }
   if (options.json) {
-    fmt::print("{}\n", job->json);
+    print_output("{}\n", job->json);
   } else {
-    fmt::print("{}: {} ({})\n", options.job, done, platform::name_of(job->state));
+    print_output("{}: {} ({})\n", options.job, done, platform::name_of(job->state));
   }
   return 0;
 }
@@ -60,8 +61,8 @@ Result<int> remove(const Options& options) {
     return tl::unexpected<Error>(with_nearest_job(job.error(), *client, options.job));
   }
   if (!options.yes && ::isatty(STDIN_FILENO) == 1) {
-    fmt::print(stderr, "{} is {}. Remove it with its log, checkpoints and results? [y/N] ", options.job,
-               platform::name_of(job->state));
+    print_message("{} is {}. Remove it with its log, checkpoints and results? [y/N] ", options.job,
+                  platform::name_of(job->state));
     std::string answer;
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "Y" && answer != "yes") {
@@ -70,9 +71,9 @@ Result<int> remove(const Options& options) {
   }
   TESSER_RETURN_IF_ERROR(client->remove(options.job));
   if (options.json) {
-    fmt::print("{}\n", JsonMembers().add("id", options.job).add("deleted", true).object());
+    print_output("{}\n", JsonMembers().add("id", options.job).add("deleted", true).object());
   } else {
-    fmt::print("{}: is being removed\n", options.job);
+    print_output("{}: is being removed\n", options.job);
   }
   return 0;
 }

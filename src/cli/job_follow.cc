@@ -15,6 +15,7 @@
 #include "base/json_members.h"
 #include "cli/event_text.h"
 #include "cli/job_text.h"
+#include "cli/output.h"
 #include "platform/job/times.h"
 #include "platform/learner/event_files.h"
 
@@ -41,7 +42,7 @@ Result<void> print_pages(platform::Client& client, const std::string& id, const 
       return tl::unexpected<Error>(page.error());
     }
     TESSER_ASSIGN_OR_RETURN(const std::size_t count, print(*page));
-    std::fflush(stdout);
+    TESSER_RETURN_IF_ERROR(flush_output());
     query.cursor = page->cursor;
     if (page->ended || (!options.follow && count == 0)) {
       return {};
@@ -53,7 +54,7 @@ Result<void> print_pages(platform::Client& client, const std::string& id, const 
       }
       if (options.show_states && state != platform::name_of(job->state)) {
         state = platform::name_of(job->state);
-        fmt::print(stderr, "{}: {}{}{}\n", id, state, job->reason.empty() ? "" : ": ", safe_line(job->reason, true));
+        print_message("{}: {}{}{}\n", id, state, job->reason.empty() ? "" : ": ", safe_line(job->reason, true));
       }
       if (job->state == platform::JobState::kHalted && count == 0) {
         return {};
@@ -71,11 +72,11 @@ Result<void> print_logs(platform::Client& client, const std::string& id, const F
       [&](const platform::LinesAnswer& page) -> Result<std::size_t> {
         for (const platform::LineAnswer& line : page.lines) {
           if (options.json) {
-            fmt::print("{}\n", line.json);
+            print_output("{}\n", line.json);
           } else {
             const std::string text = options.raw ? line.text : event_text(line.text).value_or(line.text);
-            fmt::print("{}{}\n", options.learners > 1 ? fmt::format("[{}] ", line.learner) : "",
-                       safe_line(text, is_terminal));
+            print_output("{}{}\n", options.learners > 1 ? fmt::format("[{}] ", line.learner) : "",
+                         safe_line(text, is_terminal));
           }
         }
         return page.lines.size();
@@ -88,11 +89,11 @@ Result<void> print_metrics(platform::Client& client, const std::string& id, cons
       [&](const platform::MetricsAnswer& page) -> Result<std::size_t> {
         for (const platform::MetricAnswer& metric : page.metrics) {
           if (options.json) {
-            fmt::print("{}\n", metric.json);
+            print_output("{}\n", metric.json);
           } else {
-            fmt::print("{}{:>10}  {:<24}  {}\n", options.learners > 1 ? fmt::format("[{}] ", metric.learner) : "",
-                       metric.step, safe_line(metric.name, true),
-                       metric.value ? fmt::format("{:.6g}", *metric.value) : "not finite");
+            print_output("{}{:>10}  {:<24}  {}\n", options.learners > 1 ? fmt::format("[{}] ", metric.learner) : "",
+                         metric.step, safe_line(metric.name, true),
+                         metric.value ? fmt::format("{:.6g}", *metric.value) : "not finite");
           }
         }
         return page.metrics.size();
@@ -113,12 +114,12 @@ Result<void> export_metrics(platform::Client& client, const std::string& id, con
         count += page.metrics.size();
         return page.metrics.size();
       }));
-  fmt::print("{}\n", options.json ? JsonMembers()
-                                        .add("directory", options.tensorboard.string())
-                                        .add("metrics", static_cast<std::int64_t>(count))
-                                        .object()
-                                  : fmt::format("{}: {} metrics; look at them with tensorboard --logdir {}",
-                                                options.tensorboard.string(), count, options.tensorboard.string()));
+  print_output("{}\n", options.json ? JsonMembers()
+                                          .add("directory", options.tensorboard.string())
+                                          .add("metrics", static_cast<std::int64_t>(count))
+                                          .object()
+                                    : fmt::format("{}: {} metrics; look at them with tensorboard --logdir {}",
+                                                  options.tensorboard.string(), count, options.tensorboard.string()));
   return {};
 }
 
@@ -128,13 +129,13 @@ bool is_at_rest(const platform::JobAnswer& job) {
 
 int outcome_of(const platform::JobAnswer& job) {
   if (job.state == platform::JobState::kCompleted) {
-    fmt::print(stderr, "{0}: COMPLETED. `tesser download {0}` brings its results\n", job.id);
+    print_message("{0}: COMPLETED. `tesser download {0}` brings its results\n", job.id);
     return 0;
   }
-  fmt::print(stderr, "{}: {}{}{}\n", job.id, platform::name_of(job.state), job.reason.empty() ? "" : ": ",
-             safe_line(job.reason, true));
+  print_message("{}: {}{}{}\n", job.id, platform::name_of(job.state), job.reason.empty() ? "" : ": ",
+                safe_line(job.reason, true));
   if (job.state == platform::JobState::kHalted) {
-    fmt::print(stderr, "`tesser resume {}` goes on from its newest checkpoint\n", job.id);
+    print_message("`tesser resume {}` goes on from its newest checkpoint\n", job.id);
   }
   return 1;
 }
@@ -153,7 +154,7 @@ void leave_on_interrupt(const std::string& id) {
 bool wait_for_server(int tries) {
   constexpr int kMostTries = 600;
   if (tries == 0) {
-    fmt::print(stderr, "the server is out of reach; trying again (jobs go on without it)\n");
+    print_message("the server is out of reach; trying again (jobs go on without it)\n");
   }
   std::this_thread::sleep_for(std::chrono::seconds(1));
   return tries < kMostTries;

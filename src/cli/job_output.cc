@@ -14,6 +14,7 @@
 #include "base/json_members.h"
 #include "cli/commands.h"
 #include "cli/job_follow.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 
 namespace tesser::cli {
@@ -80,14 +81,11 @@ Result<int> download(const DownloadOptions& options) {
   const std::string output = options.output.empty() ? fmt::format("{}-{}.tar", options.job, name) : options.output;
   if (output == "-") {
     outcome = client->download(options.job, what, [&](std::string_view piece) -> Result<void> {
-      if (std::fwrite(piece.data(), 1, piece.size(), stdout) != piece.size()) {
-        return failed("standard output takes no more");
-      }
-      return {};
+      write_output(piece);
+      return flush_output();
     });
-    std::fflush(stdout);
   } else {
-    TESSER_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(output));
+    TESSER_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create_output(output));
     outcome = client->download(options.job, what, [&](std::string_view piece) {
       bytes += static_cast<std::int64_t>(piece.size());
       return file.append(piece);
@@ -101,11 +99,9 @@ Result<int> download(const DownloadOptions& options) {
                                                           : with_nearest_job(outcome.error(), *client, options.job));
   }
   if (output != "-") {
-    if (options.json) {
-      fmt::print("{}\n", JsonMembers().add("file", output).add("bytes", bytes).object());
-    } else {
-      fmt::print("{} ({})\n", output, bytes_text(bytes));
-    }
+    print_summary(output, "{}\n",
+                  options.json ? JsonMembers().add("file", output).add("bytes", bytes).object()
+                               : fmt::format("{} ({})", output, bytes_text(bytes)));
   }
   return 0;
 }

@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/job_follow.h"
 #include "cli/job_text.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 
 namespace tesser::cli {
@@ -53,14 +54,14 @@ Result<int> list(const ListOptions& options) {
     }
   }
   if (options.json) {
-    fmt::print("{{\"jobs\":{}}}\n", json_list(jobs, [](const platform::JobAnswer& job) { return job.json; }));
+    print_output("{{\"jobs\":{}}}\n", json_list(jobs, [](const platform::JobAnswer& job) { return job.json; }));
     return 0;
   }
   std::vector<std::vector<std::string>> rows = {
       {"JOB", "STATE", "TEAM", "USER", "LEARNERS", "AGE", "PROGRESS OR REASON"}};
   for (const platform::JobAnswer& job : jobs) {
     if (options.ids) {
-      fmt::print("{}\n", job.id);
+      print_output("{}\n", job.id);
       continue;
     }
     std::string note = job.state == platform::JobState::kProcessing ? progress_text(job.progress) : job.reason;
@@ -73,7 +74,7 @@ Result<int> list(const ListOptions& options) {
                     std::to_string(job.learners_wanted), age_text(job.submitted), safe_line(note, true)});
   }
   if (!options.ids) {
-    fmt::print("{}", jobs.empty() ? "no jobs; `tesser submit MANIFEST DIR` makes one\n" : table(rows));
+    print_output("{}", jobs.empty() ? "no jobs; `tesser submit MANIFEST DIR` makes one\n" : table(rows));
   }
   return 0;
 }
@@ -90,7 +91,7 @@ std::string state_line(const platform::JobAnswer& job) {
 }
 
 void show(const platform::JobAnswer& job, const std::vector<platform::ChangeAnswer>& history) {
-  fmt::print("{}\n", state_line(job));
+  print_output("{}\n", state_line(job));
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const char* what, const std::string& value) {
     if (!value.empty()) {
@@ -118,20 +119,20 @@ void show(const platform::JobAnswer& job, const std::vector<platform::ChangeAnsw
   add("  submitted", fmt::format("{} ({} ago)", job.submitted, age_text(job.submitted)));
   add("  started", job.started);
   add("  ended", job.ended);
-  fmt::print("{}", table(rows));
+  print_output("{}", table(rows));
   if (!job.learners.empty()) {
     rows = {{"  LEARNER", "NODE", "STATE"}};
     for (const platform::JobLearner& learner : job.learners) {
       rows.push_back({fmt::format("  {}", learner.rank), learner.node, learner.state});
     }
-    fmt::print("\n{}", table(rows));
+    print_output("\n{}", table(rows));
   }
   rows = {{"  TIME", "STATE", "ATTEMPT", "REASON"}};
   for (const platform::ChangeAnswer& change : history) {
     rows.push_back({"  " + change.time, change.state, change.attempt > 0 ? std::to_string(change.attempt) : "-",
                     safe_line(change.reason, true)});
   }
-  fmt::print("\n{}", table(rows));
+  print_output("\n{}", table(rows));
 }
 
 // One line that is written over on a terminal; else a line for each change.
@@ -149,13 +150,13 @@ Result<int> follow_status(platform::Client& client, const StatusOptions& options
       line += "  " + progress_text(job->progress);
     }
     if (line != shown) {
-      fmt::print("{}{}{}", is_terminal ? "\r\x1b[K" : "", line, is_terminal ? "" : "\n");
-      std::fflush(stdout);
+      print_output("{}{}{}", is_terminal ? "\r\x1b[K" : "", line, is_terminal ? "" : "\n");
+      TESSER_RETURN_IF_ERROR(flush_output());
       shown = line;
     }
     if (is_at_rest(*job)) {
       if (is_terminal) {
-        fmt::print("\n");
+        print_output("\n");
       }
       return options.json ? Result<int>(job->state == platform::JobState::kCompleted ? 0 : 1)
                           : Result<int>(outcome_of(*job));
@@ -175,7 +176,7 @@ Result<int> status(const StatusOptions& options) {
     return tl::unexpected<Error>(with_nearest_job(job.error(), *client, options.job));
   }
   if (options.json) {
-    fmt::print("{}\n", job->json);
+    print_output("{}\n", job->json);
     return 0;
   }
   TESSER_ASSIGN_OR_RETURN(const auto history, client->history(options.job));

@@ -15,6 +15,7 @@
 #include "base/json_members.h"
 #include "base/json_reader.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 
 namespace tesser::cli {
@@ -42,13 +43,13 @@ std::string read_token() {
     termios hidden = shown;
     hidden.c_lflag &= ~static_cast<tcflag_t>(ECHO);
     ::tcsetattr(STDIN_FILENO, TCSANOW, &hidden);
-    fmt::print(stderr, "Token: ");
+    print_message("Token: ");
   }
   std::string token;
   std::getline(std::cin, token);
   if (is_terminal) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &shown);
-    fmt::print(stderr, "\n");
+    print_message("\n");
   }
   while (!token.empty() && std::isspace(static_cast<unsigned char>(token.back())) != 0) {
     token.pop_back();
@@ -79,9 +80,9 @@ Result<int> log_in(const Options& options) {
   TESSER_ASSIGN_OR_RETURN(const Json json, parse_json(me));
   const std::string user = JsonReader(json, "the answer").string("user");
   if (options.json) {
-    fmt::print("{}\n", JsonMembers().add("server", login.url).add("file", path).add("user", user).object());
+    print_output("{}\n", JsonMembers().add("server", login.url).add("file", path).add("user", user).object());
   } else {
-    fmt::print("logged in at {} as {}; kept in {}\n", login.url, user, path);
+    print_output("logged in at {} as {}; kept in {}\n", login.url, user, path);
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "base/amount_text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "lowering/format.h"
 #include "lowering/lower.h"
 #include "partition/format.h"
@@ -42,9 +43,9 @@ Result<int> run_lower(const Arguments& arguments) {
   TESSER_RETURN_IF_ERROR(lowering::write_lowered(lowered, opened.record.plan.program_hash,
                                                  partition::plan_hash(opened.record, opened.expanded),
                                                  arguments.output));
-  fmt::print("{}: {} worker{}, {} transfers of {} a step; the plan says {}\n", arguments.output.string(),
-             lowered.workers.size(), lowered.workers.size() == 1 ? "" : "s", lowered.transfers,
-             bytes_text(lowered.bytes), bytes_text(opened.record.predicted.bytes_per_step));
+  print_output("{}: {} worker{}, {} transfers of {} a step; the plan says {}\n", arguments.output.string(),
+               lowered.workers.size(), lowered.workers.size() == 1 ? "" : "s", lowered.transfers,
+               bytes_text(lowered.bytes), bytes_text(opened.record.predicted.bytes_per_step));
   return 0;
 }
 

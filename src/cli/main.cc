@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "cli/command_line.h"
+#include "cli/output.h"
 #include "cli/waiting_threads.h"
 
 namespace tesser::cli {
@@ -25,8 +26,8 @@ int become_runtime(char** words) {
   const auto runtime = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "tesser-runtime";
   bound_spinning();
   ::execv(runtime.c_str(), words);
-  fmt::print(stderr, "tesser: cannot run {}, which has all commands but the platform's: {}\n", runtime.string(),
-             std::strerror(errno));
+  print_message("tesser: cannot run {}, which has all commands but the platform's: {}\n", runtime.string(),
+                std::strerror(errno));
   return 1;
 }
 

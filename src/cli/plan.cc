@@ -9,6 +9,7 @@
 #include "base/amount_text.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "graph/read.h"
 #include "partition/expand.h"
 #include "partition/format.h"
@@ -72,19 +73,20 @@ Result<partition::SearchOptions> search_options(const Arguments& arguments) {
 
 void warn(const std::vector<partition::Undescribed>& undescribed) {
   for (const partition::Undescribed& it : undescribed) {
-    fmt::print(stderr,
-               "tesser plan: warning: {} has no description, so every worker computes all of it ({} node{}); describe "
-               "it in a .tdl file and give that with --tdl\n",
-               it.op, it.nodes, it.nodes == 1 ? "" : "s");
+    print_message(
+        "tesser plan: warning: {} has no description, so every worker computes all of it ({} node{}); describe "
+        "it in a .tdl file and give that with --tdl\n",
+        it.op, it.nodes, it.nodes == 1 ? "" : "s");
   }
 }
 
-void print_json(const partition::PlanRecord& record, const partition::SearchReport& report,
+void print_json(const Arguments& arguments, const partition::PlanRecord& record, const partition::SearchReport& report,
                 const std::vector<partition::Undescribed>& undescribed, std::size_t nodes) {
   std::vector<std::string> names;
   for (const partition::Undescribed& it : undescribed) names.push_back(json_string(it.op));
   const partition::Prediction& predicted = record.predicted;
-  fmt::print(
+  print_summary(
+      arguments.output,
       "{{\n\"program\":{},\n\"program_hash\":{},\n\"preset\":{},\n\"workers\":{},\n\"nodes\":{},\n\"seconds\":{},\n"
       "\"bytes_per_step\":{},\n\"level_bytes\":[{}],\n\"state_bytes_per_worker\":{},\n\"peak_bytes_per_worker\":{},\n"
       "\"step_seconds\":{},\n\"replicas\":{},\n\"undescribed\":[{}]\n}}\n",
@@ -96,6 +98,7 @@ void print_json(const partition::PlanRecord& record, const partition::SearchRepo
 
 Result<int> run_plan(const Arguments& arguments) {
   TESSER_ASSIGN_OR_RETURN(const partition::SearchOptions options, search_options(arguments));
+  TESSER_ASSIGN_OR_RETURN(AtomicFile output, AtomicFile::create_output(arguments.output));
   TESSER_ASSIGN_OR_RETURN(const graph::Program captured, graph::read_program(arguments.program));
   tdl::Catalogue catalogue = tdl::Catalogue::shipped();
   partition::PlanRecord record;
@@ -129,23 +132,25 @@ Result<int> run_plan(const Arguments& arguments) {
   record.memory_bytes = options.memory_bytes;
   record.program_path = relative_to(arguments.program, arguments.output.parent_path());
   record.predicted = partition::prediction(partition::plan_cost(program, semantics, record.plan, record.topology));
-  TESSER_RETURN_IF_ERROR(partition::write_plan(record, program, arguments.output));
+  TESSER_RETURN_IF_ERROR(partition::write_plan(record, program, std::move(output)));
   if (arguments.json) {
-    print_json(record, report, undescribed, program.nodes.size());
+    print_json(arguments, record, report, undescribed, program.nodes.size());
     return 0;
   }
   if (!table.empty()) {
-    fmt::print("{}: {} workers as {} replica{} of {}, {:.3g} s a step of {} expected\n{}", arguments.output.string(),
-               arguments.workers, record.replicas, record.replicas == 1 ? "" : "s", record.plan.workers(), step_seconds,
-               record.replicas == 1 ? "one batch" : fmt::format("{} batches", record.replicas), table);
+    print_summary(arguments.output, "{}: {} workers as {} replica{} of {}, {:.3g} s a step of {} expected\n{}",
+                  arguments.output.string(), arguments.workers, record.replicas, record.replicas == 1 ? "" : "s",
+                  record.plan.workers(), step_seconds,
+                  record.replicas == 1 ? "one batch" : fmt::format("{} batches", record.replicas), table);
     return 0;
   }
   const partition::Prediction& predicted = record.predicted;
-  fmt::print("{}: {} for {} worker{}, found in {:.2f} s\n", arguments.output.string(), record.plan.preset,
-             record.plan.workers(), record.plan.workers() == 1 ? "" : "s", report.seconds);
-  fmt::print("  {} moved a step, {} of memory a worker ({} of it state and batch), {:.3g} s a step expected\n",
-             bytes_text(predicted.bytes_per_step), bytes_text(predicted.peak_bytes), bytes_text(predicted.state_bytes),
-             predicted.seconds);
+  print_summary(arguments.output, "{}: {} for {} worker{}, found in {:.2f} s\n", arguments.output.string(),
+                record.plan.preset, record.plan.workers(), record.plan.workers() == 1 ? "" : "s", report.seconds);
+  print_summary(arguments.output,
+                "  {} moved a step, {} of memory a worker ({} of it state and batch), {:.3g} s a step expected\n",
+                bytes_text(predicted.bytes_per_step), bytes_text(predicted.peak_bytes),
+                bytes_text(predicted.state_bytes), predicted.seconds);
   return 0;
 }
 

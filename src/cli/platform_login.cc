@@ -78,7 +78,8 @@ Result<Login> read_login() {
 }
 
 Result<std::string> write_login(const Login& login) {
-  TESSER_ASSIGN_OR_RETURN(const fs::path path, login_file());
+  TESSER_ASSIGN_OR_RETURN(const fs::path named, login_file());
+  TESSER_ASSIGN_OR_RETURN(const fs::path path, output_place(named));  // people keep such files elsewhere, with a link
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   // Made for this user alone before a byte is in it, which AtomicFile does not promise.
@@ -103,7 +104,7 @@ Result<std::string> write_login(const Login& login) {
     ::unlink(beside.c_str());
     return tl::unexpected<Error>(file_error(path, "write", why));
   }
-  return path.string();
+  return named.string();
 }
 
 Result<std::unique_ptr<platform::Client>> open_client() {

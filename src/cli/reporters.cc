@@ -14,6 +14,7 @@
 
 #include "base/amount_text.h"
 #include "base/json.h"
+#include "cli/output.h"
 
 namespace tesser::cli {
 namespace {
@@ -26,11 +27,17 @@ using runtime::TrainEnd;
 using runtime::TrainStart;
 using Clock = std::chrono::steady_clock;
 
-void print_line(const std::string& line) {
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+// The run is worth more than what is said of it, so it goes on; the command ends with the error (command_line.cc).
+void show(const std::string& text) {
+  static bool is_said = false;
+  write_output(text);
+  if (const Result<void> written = flush_output(); !written && !is_said) {
+    is_said = true;
+    print_message("tesser train: {}; the run goes on without it and ends with exit code 1\n", written.error().message);
+  }
 }
+
+void print_line(const std::string& line) { show(line + "\n"); }
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -161,7 +168,7 @@ class LineReporter : public PeopleReporter {
     last_ = Clock::now();
     line(fmt::format("{}  {}  {}", place(report), metrics_text(report), rate(report)));
   }
-  void note(const std::string& message) override { fmt::print(stderr, "tesser: {}\n", message); }
+  void note(const std::string& message) override { print_message("tesser: {}\n", message); }
 
  protected:
   void line(const std::string& text) override { print_line(text); }
@@ -187,7 +194,7 @@ class BarReporter : public PeopleReporter {
   }
   void note(const std::string& message) override {
     erase();
-    fmt::print(stderr, "tesser: {}\n", message);
+    print_message("tesser: {}\n", message);
   }
 
  protected:
@@ -206,16 +213,14 @@ class BarReporter : public PeopleReporter {
  private:
   void leave_drawn() {
     if (drawn_) {
-      std::fputc('\n', stdout);
-      std::fflush(stdout);
+      show("\n");
       drawn_ = false;
     }
   }
 
   void erase() {
     if (drawn_) {
-      std::fputs("\r\x1b[K", stdout);
-      std::fflush(stdout);
+      show("\r\x1b[K");
       drawn_ = false;
     }
   }
@@ -236,8 +241,7 @@ class BarReporter : public PeopleReporter {
     }
     text += right;
     text = text.substr(0, width - 1);
-    std::fputs(("\r\x1b[K" + text).c_str(), stdout);
-    std::fflush(stdout);
+    show("\r\x1b[K" + text);
     drawn_ = true;
   }
 

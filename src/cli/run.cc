@@ -22,10 +22,11 @@ struct Arguments {
 };
 
 Result<int> run_run(const Arguments& arguments) {
+  TESSER_ASSIGN_OR_RETURN(AtomicFile output, AtomicFile::create_output(arguments.output));
   TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Executor> executor, load_forward(arguments.forward));
   TESSER_ASSIGN_OR_RETURN(const runtime::DataSet data,
                           runtime::DataSet::open(arguments.input, runtime::batch_values(executor->program())));
-  TESSER_RETURN_IF_ERROR(runtime::run_once(*executor, data, arguments.output));
+  TESSER_RETURN_IF_ERROR(runtime::run_once(*executor, data, std::move(output)));
   return 0;
 }
 

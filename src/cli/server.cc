@@ -21,7 +21,9 @@
 
 #include "base/amount_text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/python.h"
+#include "cli/stop_signal.h"
 #include "platform/server/server.h"
 
 namespace tesser::cli {
@@ -51,7 +53,7 @@ struct Options {
   std::string placement = "pack";
 };
 
-// Blocks until SIGINT or SIGTERM, which every thread has blocked since before it was made.
+// Blocks until SIGINT, SIGTERM or SIGHUP, which every thread has blocked since before it was made.
 int wait_for_signal(const sigset_t& signals) {
   int signal = 0;
   while (::sigwait(&signals, &signal) != 0) {
@@ -62,7 +64,7 @@ int wait_for_signal(const sigset_t& signals) {
 void log_line(const std::string& line) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  fmt::print(stderr, "{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line);
+  print_message("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), line);
 }
 
 tl::unexpected<Error> wrong_node(const std::string& text) {
@@ -153,15 +155,19 @@ Result<int> serve(Options options) {
     files.rlim_cur = files.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &files);
   }
+  outlive_output();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  if (!is_ignored(SIGHUP)) {
+    sigaddset(&signals, SIGHUP);
+  }
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   TESSER_ASSIGN_OR_RETURN(auto server, platform::Server::open(options.server));
-  fmt::print("server at {}\nadmin's token in {}\n", server->url(), server->admin_token_file().string());
-  std::fflush(stdout);
+  print_output("server at {}\nadmin's token in {}\n", server->url(), server->admin_token_file().string());
+  TESSER_RETURN_IF_ERROR(flush_output());
   wait_for_signal(signals);
   log_line("ending; jobs run on");
   server.reset();

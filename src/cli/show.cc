@@ -11,6 +11,7 @@
 #include "base/amount_text.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/show_lowered.h"
 #include "cli/show_plan.h"
 #include "graph/names.h"
@@ -117,7 +118,7 @@ std::string phases_text(const Array& by_phase, const Text& text) {
   return all;
 }
 
-void print_line(std::string_view key, const std::string& text) { fmt::print("  {:<17} {}\n", key, text); }
+void print_line(std::string_view key, const std::string& text) { print_output("  {:<17} {}\n", key, text); }
 
 void print_values(const Program& program, Role role, std::string_view key) {
   constexpr std::size_t kShown = 8;
@@ -137,9 +138,9 @@ void print_values(const Program& program, Role role, std::string_view key) {
 
 void print_totals(const Arguments& arguments, const Program& program, const Summary& summary,
                   const MemoryPrediction& memory) {
-  fmt::print("{}{}: {} program {}\n", arguments.path.string(),
-             arguments.worker ? fmt::format(", worker {}", *arguments.worker) : "", graph::kind_name(program.kind),
-             program.name);
+  print_output("{}{}: {} program {}\n", arguments.path.string(),
+               arguments.worker ? fmt::format(", worker {}", *arguments.worker) : "", graph::kind_name(program.kind),
+               program.name);
   if (!program.producer.empty()) {
     print_line("written by", program.producer);
   }
@@ -249,13 +250,14 @@ void print_modules(const std::vector<ModuleSummary>& modules, bool with_backward
   for (const Row& row : rows) {
     width = std::max(width, row.name.size());
   }
-  fmt::print("\n{:<{}}  {:>18} {:>8} {:>14}", "module", width, "parameters", "nodes", "forward");
-  fmt::print("{}\n", with_backward ? fmt::format(" {:>14}", "backward") : "");
+  print_output("\n{:<{}}  {:>18} {:>8} {:>14}", "module", width, "parameters", "nodes", "forward");
+  print_output("{}\n", with_backward ? fmt::format(" {:>14}", "backward") : "");
   for (const Row& row : rows) {
     const auto& operations = row.module->floating_point_operations;
-    fmt::print("{:<{}}  {:>18} {:>8} {:>14}", row.name, width, grouped(row.module->parameters),
-               grouped(row.module->nodes), operations_text(at(operations, Phase::kForward)));
-    fmt::print("{}\n", with_backward ? fmt::format(" {:>14}", operations_text(at(operations, Phase::kBackward))) : "");
+    print_output("{:<{}}  {:>18} {:>8} {:>14}", row.name, width, grouped(row.module->parameters),
+                 grouped(row.module->nodes), operations_text(at(operations, Phase::kForward)));
+    print_output("{}\n",
+                 with_backward ? fmt::format(" {:>14}", operations_text(at(operations, Phase::kBackward))) : "");
   }
 }
 
@@ -267,9 +269,9 @@ void print_operators(const Summary& summary) {
   for (const auto& [op, count] : operators) {
     width = std::max(width, op.size());
   }
-  fmt::print("\n{:<{}}  {:>8}\n", "operator", width, "nodes");
+  print_output("\n{:<{}}  {:>8}\n", "operator", width, "nodes");
   for (const auto& [op, count] : operators) {
-    fmt::print("{:<{}}  {:>8}\n", op, width, grouped(count));
+    print_output("{:<{}}  {:>8}\n", op, width, grouped(count));
   }
 }
 
@@ -278,9 +280,9 @@ void print_memory(const Program& program, const MemoryPrediction& memory) {
     return;
   }
   const graph::Node& node = program.node(memory.peak_node);
-  fmt::print("\nmemory is fullest at node {} of {}, with {} of results live:\n  {}\n\n", memory.peak_node + 1,
-             program.nodes.size(), bytes_text(memory.live_bytes), graph::print_node(program, node));
-  fmt::print("{:>12}  {}\n", "bytes", "live there");
+  print_output("\nmemory is fullest at node {} of {}, with {} of results live:\n  {}\n\n", memory.peak_node + 1,
+               program.nodes.size(), bytes_text(memory.live_bytes), graph::print_node(program, node));
+  print_output("{:>12}  {}\n", "bytes", "live there");
   std::int64_t rest = 0;
   for (std::size_t place = 0; place < memory.live_at_peak.size(); ++place) {
     const memory::LiveValue& live = memory.live_at_peak[place];
@@ -290,11 +292,11 @@ void print_memory(const Program& program, const MemoryPrediction& memory) {
     }
     const graph::Value& value = program.value(live.value);
     const graph::Node& producer = program.node(value.producer);
-    fmt::print("{:>12}  {}  {}  {}{}\n", bytes_text(live.bytes), value.name, type_text(value.dtype, value.shape),
-               producer.op, producer.module.value_or("").empty() ? "" : " in " + *producer.module);
+    print_output("{:>12}  {}  {}  {}{}\n", bytes_text(live.bytes), value.name, type_text(value.dtype, value.shape),
+                 producer.op, producer.module.value_or("").empty() ? "" : " in " + *producer.module);
   }
   if (rest > 0) {
-    fmt::print("{:>12}  {} more\n", bytes_text(rest), memory.live_at_peak.size() - kLiveShown);
+    print_output("{:>12}  {} more\n", bytes_text(rest), memory.live_at_peak.size() - kLiveShown);
   }
 }
 
@@ -341,14 +343,14 @@ void print_json(const Program& program, const Program& prepared, const Summary& 
   const auto list = [](const std::vector<std::string>& entries) {
     return fmt::format("{}{}", fmt::join(entries, ","), entries.empty() ? "" : "\n");
   };
-  fmt::print("{{\n\"name\":{},\n\"kind\":\"{}\",\n\"producer\":{},\n\"first_step\":{},\n", json_string(program.name),
-             graph::kind_name(program.kind), json_string(program.producer), program.first_step);
-  fmt::print("\"parameters\":{},\n\"trainable_parameters\":{},\n\"inputs\":{{{}}},\n\"batch\":[{}],\n",
-             summary.parameters, summary.trainable_parameters, fmt::join(inputs, ","), list(batch));
-  fmt::print("\"nodes\":{},\n\"floating_point_operations\":{},\n\"result_bytes\":{},\n", phases_json(summary.nodes),
-             phases_json(summary.floating_point_operations), summary.result_bytes);
-  fmt::print("\"operators\":{{{}}},\n\"modules\":[{}],\n", list(operators), list(modules));
-  fmt::print(
+  print_output("{{\n\"name\":{},\n\"kind\":\"{}\",\n\"producer\":{},\n\"first_step\":{},\n", json_string(program.name),
+               graph::kind_name(program.kind), json_string(program.producer), program.first_step);
+  print_output("\"parameters\":{},\n\"trainable_parameters\":{},\n\"inputs\":{{{}}},\n\"batch\":[{}],\n",
+               summary.parameters, summary.trainable_parameters, fmt::join(inputs, ","), list(batch));
+  print_output("\"nodes\":{},\n\"floating_point_operations\":{},\n\"result_bytes\":{},\n", phases_json(summary.nodes),
+               phases_json(summary.floating_point_operations), summary.result_bytes);
+  print_output("\"operators\":{{{}}},\n\"modules\":[{}],\n", list(operators), list(modules));
+  print_output(
       "\"memory\":{{\"peak_bytes\":{},\"state_bytes\":{},\"arena_bytes\":{},\"live_bytes\":{},\"peak_node\":{},\"live_"
       "at_peak\":[{}]}}\n}}\n",
       memory.peak_bytes, memory.state_bytes, memory.arena_bytes, memory.live_bytes,
@@ -408,14 +410,15 @@ Result<int> run_show(const Arguments& arguments) {
   if (arguments.expanded) {
     TESSER_ASSIGN_OR_RETURN(const Program expanded, partition::expand(*program));
     if (!arguments.output.empty()) {
-      TESSER_RETURN_IF_ERROR(graph::write_program(expanded, arguments.output));
+      TESSER_RETURN_IF_ERROR(write_output_file(arguments.output, graph::program_file_text(expanded)));
     } else {
-      fmt::print("{}", graph::print(expanded));
+      print_output("{}", graph::print(expanded));
     }
     return 0;
   }
   if (arguments.graph) {
-    fmt::print("{}", graph::print(arguments.prepared ? runtime::prepare(*program, ExecutorOptions().fuse) : *program));
+    print_output("{}",
+                 graph::print(arguments.prepared ? runtime::prepare(*program, ExecutorOptions().fuse) : *program));
     return 0;
   }
   const Summary summary = graph::summarize(*program, arguments.json && !arguments.depth_given ? -1 : arguments.depth);

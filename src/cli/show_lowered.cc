@@ -9,6 +9,7 @@
 
 #include "base/amount_text.h"
 #include "base/json.h"
+#include "cli/output.h"
 #include "graph/program.h"
 #include "lowering/format.h"
 #include "runtime/executor.h"
@@ -65,23 +66,24 @@ Result<int> show_lowered(const std::filesystem::path& directory, bool json) {
           fmt::format("\n{{\"nodes\":{},\"transfers\":{},\"sent_bytes\":{},\"state_bytes\":{},\"peak_bytes\":{}}}",
                       row.nodes, row.sends, row.sent_bytes, row.state_bytes, row.peak_bytes));
     }
-    fmt::print(
+    print_output(
         "{{\n\"name\":{},\n\"program_hash\":{},\n\"plan_hash\":{},\n\"transfers\":{},\n\"bytes\":{},\n\"workers\":[{}\n"
         "]\n}}\n",
         json_string(index.name), json_string(index.program_hash), json_string(index.plan_hash), index.transfers,
         index.bytes, fmt::join(entries, ","));
     return 0;
   }
-  fmt::print("{}: {} lowered for {} worker{}\n  {} transfers of {} a step\n\n", directory.string(), index.name,
-             index.workers, index.workers == 1 ? "" : "s", index.transfers, bytes_text(index.bytes));
-  fmt::print("{:>6}  {:>7}  {:>9}  {:>11}  {:>11}  {:>11}\n", "worker", "nodes", "transfers", "sent", "state", "peak");
+  print_output("{}: {} lowered for {} worker{}\n  {} transfers of {} a step\n\n", directory.string(), index.name,
+               index.workers, index.workers == 1 ? "" : "s", index.transfers, bytes_text(index.bytes));
+  print_output("{:>6}  {:>7}  {:>9}  {:>11}  {:>11}  {:>11}\n", "worker", "nodes", "transfers", "sent", "state",
+               "peak");
   for (std::size_t worker = 0; worker < rows.size(); ++worker) {
     const WorkerRow& row = rows[worker];
-    fmt::print("{:>6}  {:>7}  {:>9}  {:>11}  {:>11}  {:>11}\n", worker, row.nodes, row.sends,
-               bytes_text(row.sent_bytes), bytes_text(row.state_bytes), bytes_text(row.peak_bytes));
+    print_output("{:>6}  {:>7}  {:>9}  {:>11}  {:>11}  {:>11}\n", worker, row.nodes, row.sends,
+                 bytes_text(row.sent_bytes), bytes_text(row.state_bytes), bytes_text(row.peak_bytes));
   }
-  fmt::print("\n{} --worker 0 shows the program of worker 0, with --graph every operator\n",
-             "tesser show " + directory.string());
+  print_output("\n{} --worker 0 shows the program of worker 0, with --graph every operator\n",
+               "tesser show " + directory.string());
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/amount_text.h"
 #include "base/json.h"
+#include "cli/output.h"
 #include "partition/format.h"
 #include "partition/search.h"
 #include "partition/summary.h"
@@ -24,7 +25,7 @@ constexpr std::size_t kRowsShown = 60;
 constexpr std::size_t kOperatorsShown = 25;  // most moved, then most frequent
 constexpr std::size_t kTransfersShown = 15;
 
-void print_line(std::string_view key, const std::string& text) { fmt::print("  {:<11} {}\n", key, text); }
+void print_line(std::string_view key, const std::string& text) { print_output("  {:<11} {}\n", key, text); }
 
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1e3);
@@ -48,9 +49,9 @@ void print_table(const std::vector<std::vector<std::string>>& rows, const std::v
                       : fmt::format("{:>{}}  ", rows[place][column], widths[column]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    print_output("{}\n", line);
   }
-  if (rows.size() > shown) fmt::print("... and {} more\n", rows.size() - shown);
+  if (rows.size() > shown) print_output("... and {} more\n", rows.size() - shown);
 }
 
 std::string many(const std::string& name, std::int64_t count) {
@@ -63,8 +64,8 @@ std::string share(std::int64_t bytes, std::int64_t total) {
 
 void print_totals(const std::filesystem::path& path, const OpenedPlan& opened, const PlanCost& cost) {
   const Plan& plan = opened.record.plan;
-  fmt::print("{}: plan of {} for {} worker{}, preset {}\n", path.string(), plan.program, plan.workers(),
-             plan.workers() == 1 ? "" : "s", plan.preset);
+  print_output("{}: plan of {} for {} worker{}, preset {}\n", path.string(), plan.program, plan.workers(),
+               plan.workers() == 1 ? "" : "s", plan.preset);
   for (std::size_t level = 0; level < plan.levels.size(); ++level) {
     const std::int64_t crossing = cost.traffic.level_bytes[level];
     const std::string& link = plan.levels[level].link;
@@ -93,7 +94,7 @@ void print_layouts(const OpenedPlan& opened, const PlanCost& cost) {
     rows.push_back(
         {many(row.name, row.count), type_text(row.dtype, row.shape), row.layout, bytes_text(row.worker_bytes)});
   }
-  fmt::print("\n");
+  print_output("\n");
   print_table(rows, {0, 1, 2});
   rows = {{"module", "result", "cut", "forward", "backward", "update"}};
   for (const partition::ModuleRow& row : partition::module_rows(opened.expanded, opened.record.plan, cost.traffic)) {
@@ -101,14 +102,14 @@ void print_layouts(const OpenedPlan& opened, const PlanCost& cost) {
                     row.layout.empty() ? "" : shape_text(row.shape), row.layout, bytes_text(row.forward_bytes),
                     bytes_text(row.backward_bytes), bytes_text(row.other_bytes)});
   }
-  fmt::print("\nwhat modules compute, and the bytes that move for it\n");
+  print_output("\nwhat modules compute, and the bytes that move for it\n");
   print_table(rows, {0, 1, 2});
   rows = {{"operator", "cut along", "nodes", "moved"}};
   for (const partition::OperatorRow& row :
        partition::operator_rows(opened.expanded, opened.semantics, opened.record.plan, cost.traffic)) {
     rows.push_back({row.op, row.cut, std::to_string(row.nodes), bytes_text(row.bytes)});
   }
-  fmt::print("\n");
+  print_output("\n");
   print_table(rows, {0, 1}, kOperatorsShown);
 }
 
@@ -116,7 +117,7 @@ void print_transfers(const OpenedPlan& opened, const PlanCost& cost) {
   const std::vector<partition::TransferRow> transfers =
       partition::transfer_rows(opened.expanded, opened.semantics, opened.record.plan, cost.traffic);
   if (transfers.empty()) return;
-  fmt::print("\nthe most expensive transfers\n");
+  print_output("\nthe most expensive transfers\n");
   std::int64_t rest = 0;
   for (std::size_t place = 0; place < transfers.size(); ++place) {
     const partition::TransferRow& row = transfers[place];
@@ -124,12 +125,12 @@ void print_transfers(const OpenedPlan& opened, const PlanCost& cost) {
       rest += row.bytes;
       continue;
     }
-    fmt::print("{:>12} {:>6}  {}\n", bytes_text(row.bytes), share(row.bytes, cost.traffic.total),
-               many(row.what, row.count));
+    print_output("{:>12} {:>6}  {}\n", bytes_text(row.bytes), share(row.bytes, cost.traffic.total),
+                 many(row.what, row.count));
   }
   if (rest > 0) {
-    fmt::print("{:>12} {:>6}  {} more\n", bytes_text(rest), share(rest, cost.traffic.total),
-               transfers.size() - kTransfersShown);
+    print_output("{:>12} {:>6}  {} more\n", bytes_text(rest), share(rest, cost.traffic.total),
+                 transfers.size() - kTransfersShown);
   }
 }
 
@@ -174,9 +175,9 @@ void print_comparison(const OpenedPlan& opened, const PlanCost& own) {
       failures.push_back(fmt::format("{}: {}", other.preset, other.failure));
     }
   }
-  fmt::print("\ncompared with the plans of every preset, a step and a worker\n");
+  print_output("\ncompared with the plans of every preset, a step and a worker\n");
   print_table(rows, {0});
-  for (const std::string& failure : failures) fmt::print("no plan by {}\n", failure);
+  for (const std::string& failure : failures) print_output("no plan by {}\n", failure);
 }
 
 std::string cost_json(const PlanCost& cost) {
@@ -215,11 +216,11 @@ void print_json(const OpenedPlan& opened, const PlanCost& cost, bool compare) {
         fmt::format("\n{{\"preset\":{},{}}}", json_string(other.preset),
                     other.failure.empty() ? cost_json(other.cost) : "\"failure\":" + json_string(other.failure)));
   }
-  fmt::print("{{\n\"program\":{},\n\"program_hash\":{},\n\"preset\":{},\n\"workers\":{},\n\"levels\":[{}],\n{},\n",
-             json_string(plan.program), json_string(plan.program_hash), json_string(plan.preset), plan.workers(),
-             fmt::join(levels, ","), cost_json(cost));
-  fmt::print("\"tensors\":{},\n\"transfers\":{},\n\"comparison\":{}\n}}\n", list(tensors), list(transfers),
-             list(others));
+  print_output("{{\n\"program\":{},\n\"program_hash\":{},\n\"preset\":{},\n\"workers\":{},\n\"levels\":[{}],\n{},\n",
+               json_string(plan.program), json_string(plan.program_hash), json_string(plan.preset), plan.workers(),
+               fmt::join(levels, ","), cost_json(cost));
+  print_output("\"tensors\":{},\n\"transfers\":{},\n\"comparison\":{}\n}}\n", list(tensors), list(transfers),
+               list(others));
 }
 
 Result<int> print_worker(const OpenedPlan& opened, std::int64_t worker) {
@@ -228,7 +229,7 @@ Result<int> print_worker(const OpenedPlan& opened, std::int64_t worker) {
     return invalid_input(fmt::format("--worker {}: the plan has workers 0 to {}", worker, plan.workers() - 1));
   }
   const std::vector<int> digits = partition::worker_digits(plan.levels, worker);
-  fmt::print(
+  print_output(
       "worker {} of {}, part {} of levels {}\n\n", worker, plan.workers(), fmt::join(digits, "."),
       fmt::join(opened.record.plan.levels | std::views::transform([](const auto& l) { return l.parts; }), " x "));
   std::vector<std::vector<std::string>> rows = {{"value", "whole", "has", "bytes"}};
@@ -240,8 +241,8 @@ Result<int> print_worker(const OpenedPlan& opened, std::int64_t worker) {
                     tdl::volume(region) == 0 ? "nothing" : tdl::region_text(region),
                     std::to_string(tdl::volume(region) * static_cast<std::int64_t>(element_size(value.dtype)))});
   }
-  for (const auto& row : rows) fmt::print("{:<40} {:<28} {:<40} {:>12}\n", row[0], row[1], row[2], row[3]);
-  fmt::print("\n{:<40} {:<44} computes\n", "node", "operator");
+  for (const auto& row : rows) print_output("{:<40} {:<28} {:<40} {:>12}\n", row[0], row[1], row[2], row[3]);
+  print_output("\n{:<40} {:<44} computes\n", "node", "operator");
   for (std::size_t index = 0; index < opened.expanded.nodes.size(); ++index) {
     const graph::Node& node = opened.expanded.nodes[index];
     const tdl::Box box =
@@ -254,10 +255,10 @@ Result<int> print_worker(const OpenedPlan& opened, std::int64_t worker) {
       variables.push_back(fmt::format("{} {}:{}", opened.semantics[index].variables()[variable].name,
                                       box[variable].begin, box[variable].end));
     }
-    fmt::print("{:<40} {:<44} {}\n", node.name, node.op,
-               nothing             ? "nothing"
-               : variables.empty() ? "all of it"
-                                   : fmt::format("{}", fmt::join(variables, ", ")));
+    print_output("{:<40} {:<44} {}\n", node.name, node.op,
+                 nothing             ? "nothing"
+                 : variables.empty() ? "all of it"
+                                     : fmt::format("{}", fmt::join(variables, ", ")));
   }
   return 0;
 }
@@ -278,8 +279,8 @@ Result<int> show_plan(const ShowPlanArguments& arguments) {
   print_transfers(opened, cost);
   const std::vector<partition::Undescribed> undescribed =
       partition::undescribed_operators(opened.expanded, opened.semantics);
-  if (!undescribed.empty()) fmt::print("\nwithout description, so all of it on every worker\n");
-  for (const partition::Undescribed& it : undescribed) fmt::print("  {} ({} nodes)\n", it.op, it.nodes);
+  if (!undescribed.empty()) print_output("\nwithout description, so all of it on every worker\n");
+  for (const partition::Undescribed& it : undescribed) print_output("  {} ({} nodes)\n", it.op, it.nodes);
   if (arguments.compare) print_comparison(opened, cost);
   return 0;
 }

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json_members.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "platform/scheduler/simulation.h"
 
 namespace tesser::cli {
@@ -155,10 +156,10 @@ Result<int> simulate(const Options& options) {
   }
   std::vector<std::string> objects;
   if (!options.json) {
-    fmt::print("{}: {} jobs on {} nodes of {} accelerators\n", name, trace.size(), settings.nodes,
-               settings.accelerators_per_node);
-    fmt::print("{:14} {:>9} {:>12} {:>9} {:>9} {:>9} {:>6} {:>10} {:>12}\n", "policy", "finished", "idle held",
-               "wait p50", "p95", "p99", "used", "preempted", "decisions/s");
+    print_output("{}: {} jobs on {} nodes of {} accelerators\n", name, trace.size(), settings.nodes,
+                 settings.accelerators_per_node);
+    print_output("{:14} {:>9} {:>12} {:>9} {:>9} {:>9} {:>6} {:>10} {:>12}\n", "policy", "finished", "idle held",
+                 "wait p50", "p95", "p99", "used", "preempted", "decisions/s");
   }
   for (const Policy& policy : kPolicies) {
     bool is_asked = options.policies.empty();
@@ -175,18 +176,18 @@ Result<int> simulate(const Options& options) {
       objects.push_back(json_of(name, policy, report));
       continue;
     }
-    fmt::print("{:14} {:>9} {:>12} {:>9} {:>9} {:>9} {:>5.0f}% {:>10} {:>12.0f}\n", policy.name, report.finished,
-               fmt::format("{:.0f} h", report.idle_held_hours), hours_text(report.wait_percentile(0.5)),
-               hours_text(report.wait_percentile(0.95)), hours_text(report.wait_percentile(0.99)),
-               100 * report.utilization, report.preemptions,
-               report.deciding_seconds > 0 ? static_cast<double>(report.decisions) / report.deciding_seconds : 0.0);
+    print_output("{:14} {:>9} {:>12} {:>9} {:>9} {:>9} {:>5.0f}% {:>10} {:>12.0f}\n", policy.name, report.finished,
+                 fmt::format("{:.0f} h", report.idle_held_hours), hours_text(report.wait_percentile(0.5)),
+                 hours_text(report.wait_percentile(0.95)), hours_text(report.wait_percentile(0.99)),
+                 100 * report.utilization, report.preemptions,
+                 report.deciding_seconds > 0 ? static_cast<double>(report.decisions) / report.deciding_seconds : 0.0);
     if (report.never_fit > 0 || report.stuck > 0 || report.given_up > 0) {
-      fmt::print("{:14} {} larger than the cluster, {} never finished, places given back {} times\n", "",
-                 report.never_fit, report.stuck, report.given_up);
+      print_output("{:14} {} larger than the cluster, {} never finished, places given back {} times\n", "",
+                   report.never_fit, report.stuck, report.given_up);
     }
   }
   if (options.json) {
-    fmt::print("[{}]\n", fmt::join(objects, ",\n "));
+    print_output("[{}]\n", fmt::join(objects, ",\n "));
   }
   return 0;
 }

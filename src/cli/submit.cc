@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/job_follow.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 #include "platform/client/code_archive.h"
 #include "platform/job/manifest.h"
@@ -115,19 +116,19 @@ Result<int> submit(const Options& options) {
     TESSER_ASSIGN_OR_RETURN(const platform::ArchiveSummary packed,
                             platform::pack_directory(*options.directory, request.code));
     if (!options.json) {
-      fmt::print(stderr, "{}: {} files, {} ({} packed)\n", options.directory->string(), packed.files,
-                 bytes_text(static_cast<std::int64_t>(packed.bytes)),
-                 bytes_text(static_cast<std::int64_t>(packed.zip_bytes)));
+      print_message("{}: {} files, {} ({} packed)\n", options.directory->string(), packed.files,
+                    bytes_text(static_cast<std::int64_t>(packed.bytes)),
+                    bytes_text(static_cast<std::int64_t>(packed.zip_bytes)));
     }
   }
   if (options.check) {
-    fmt::print("{}\n", options.json ? platform::to_json(submission.manifest) : where + ": is right");
+    print_output("{}\n", options.json ? platform::to_json(submission.manifest) : where + ": is right");
     return 0;
   }
   TESSER_ASSIGN_OR_RETURN(const auto client, open_client());
   TESSER_ASSIGN_OR_RETURN(const platform::JobAnswer job, client->submit(request));
-  fmt::print("{}\n", options.json ? job.json : job.id);
-  std::fflush(stdout);
+  print_output("{}\n", options.json ? job.json : job.id);
+  TESSER_RETURN_IF_ERROR(flush_output());
   return options.follow ? follow(*client, job, options.json) : Result<int>(0);
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "graph/read.h"
 #include "graph/verify.h"
 #include "partition/expand.h"
@@ -33,10 +34,10 @@ struct Arguments {
 };
 
 void print_row(const runtime::DescriptionCheck& check) {
-  fmt::print("{:60} {:6} {:10} {:8}\n", check.op, check.calls, check.strategies, check.parts);
+  print_output("{:60} {:6} {:10} {:8}\n", check.op, check.calls, check.strategies, check.parts);
 }
 
-void print_heads() { fmt::print("{:60} {:>6} {:>10} {:>8}\n", "operator", "calls", "strategies", "parts"); }
+void print_heads() { print_output("{:60} {:>6} {:>10} {:>8}\n", "operator", "calls", "strategies", "parts"); }
 
 // What was checked, and what is wrong. The exit code.
 int report(const std::vector<runtime::DescriptionCheck>& checks, bool verbose) {
@@ -54,12 +55,12 @@ int report(const std::vector<runtime::DescriptionCheck>& checks, bool verbose) {
     parts += check.parts;
     if (!check.failure.empty()) {
       ++wrong;
-      fmt::print("{} is described wrongly\n  {}\n", check.op, check.failure);
+      print_output("{} is described wrongly\n  {}\n", check.op, check.failure);
     }
   }
-  fmt::print("{} descriptions, {} calls in {} parts: {}\n", checks.size(), calls, parts,
-             wrong == 0 ? std::string("all agree with the kernels")
-                        : fmt::format("{} {} wrong", wrong, wrong == 1 ? "is" : "are"));
+  print_output("{} descriptions, {} calls in {} parts: {}\n", checks.size(), calls, parts,
+               wrong == 0 ? std::string("all agree with the kernels")
+                          : fmt::format("{} {} wrong", wrong, wrong == 1 ? "is" : "are"));
   return wrong == 0 ? 0 : 1;
 }
 
@@ -71,7 +72,7 @@ Result<int> check_one_program(const tdl::Catalogue& catalogue, const Arguments& 
   TESSER_ASSIGN_OR_RETURN(const std::vector<runtime::DescriptionCheck> checks,
                           runtime::check_program(catalogue, expanded, arguments.options, &undescribed));
   for (const std::string& op : undescribed) {
-    fmt::print("{} is not described: every worker would compute all of it\n", op);
+    print_output("{} is not described: every worker would compute all of it\n", op);
   }
   return report(checks, arguments.verbose);
 }

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/nearest_name.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "graph/print.h"
 #include "graph/read.h"
 #include "partition/expand.h"
@@ -85,7 +86,7 @@ class Table {
         line += fmt::format(" {:{}} ", row[c], widths[c]);
       }
       line.erase(line.find_last_not_of(' ') + 1);
-      fmt::print("{}\n", line);
+      print_output("{}\n", line);
     }
   }
 
@@ -109,17 +110,17 @@ void print_case(const ExplainedCase& explained) {
   }
   table.print();
   for (const tdl::ExplainedWhole& whole : explained.wholes) {
-    fmt::print("  {} is not cut: {}\n", whole.variable, whole.reason);
+    print_output("  {} is not cut: {}\n", whole.variable, whole.reason);
   }
 }
 
 void print_explanation(const Explanation& explanation) {
-  fmt::print("{}\n", explanation.place);
+  print_output("{}\n", explanation.place);
   for (std::size_t l = 0; l < explanation.lines.size(); ++l) {
-    fmt::print("{}{}\n", l == 0 ? "  " : "      ", explanation.lines[l]);
+    print_output("{}{}\n", l == 0 ? "  " : "      ", explanation.lines[l]);
   }
   if (explanation.elementwise) {
-    fmt::print(
+    print_output(
         "\n  Every dimension of the results can be cut; parts are concatenated. Of each argument a part reads the\n"
         "  same places, and a dimension of size 1 whole.\n");
   }
@@ -131,9 +132,9 @@ void print_explanation(const Explanation& explanation) {
           conditions += (conditions.empty() ? "if " : " and ") + condition;
         }
       }
-      fmt::print("\n{}:\n", conditions.empty() ? "otherwise" : conditions);
+      print_output("\n{}:\n", conditions.empty() ? "otherwise" : conditions);
     } else {
-      fmt::print("\n");
+      print_output("\n");
     }
     print_case(explained);
   }
@@ -175,7 +176,7 @@ Result<int> explain_operator(const Catalogue& catalogue, const Arguments& argume
   }
   const Explanation explanation = tdl::explain(*description);
   if (arguments.json) {
-    fmt::print("{}\n", json_of(explanation));
+    print_output("{}\n", json_of(explanation));
   } else {
     print_explanation(explanation);
   }
@@ -278,19 +279,19 @@ Result<int> explain_node(const Catalogue& catalogue, const Arguments& arguments)
   const std::string place =
       description == nullptr ? "" : fmt::format("{}:{}", description->file, description->position.line);
   if (arguments.json) {
-    fmt::print(R"({{"node":{},"operator":{},"described":{},"place":{},"cuts":[{}]}})"
-               "\n",
-               json_string(node->name), json_string(node->op), semantics.described(), json_string(place), json);
+    print_output(R"({{"node":{},"operator":{},"described":{},"place":{},"cuts":[{}]}})"
+                 "\n",
+                 json_string(node->name), json_string(node->op), semantics.described(), json_string(place), json);
     return 0;
   }
-  fmt::print("{}\n", graph::print_node(program, *node));
+  print_output("{}\n", graph::print_node(program, *node));
   if (!semantics.described()) {
-    fmt::print("  {} is not described for such a call: every worker computes all of it\n", node->op);
+    print_output("  {} is not described for such a call: every worker computes all of it\n", node->op);
     return 0;
   }
-  fmt::print("  described in {}\n\n", place);
+  print_output("  described in {}\n\n", place);
   if (semantics.strategies().empty()) {
-    fmt::print("  nothing of it can be cut\n");
+    print_output("  nothing of it can be cut\n");
     return 0;
   }
   table.print();
@@ -348,12 +349,12 @@ Result<int> run_list(const Arguments& arguments) {
     table.add(std::move(cells));
   }
   if (arguments.json) {
-    fmt::print("[{}]\n", json);
+    print_output("[{}]\n", json);
     return 0;
   }
   table.print();
   if (of_program) {
-    fmt::print("{} of {} nodes are not described\n", missing, nodes);
+    print_output("{} of {} nodes are not described\n", missing, nodes);
   }
   return 0;
 }

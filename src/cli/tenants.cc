@@ -13,6 +13,7 @@
 #include "base/json_reader.h"
 #include "cli/commands.h"
 #include "cli/job_text.h"
+#include "cli/output.h"
 #include "cli/platform_login.h"
 #include "platform/web/url.h"
 
@@ -59,7 +60,7 @@ Result<int> ask(const Request& request, bool json, const Show& show) {
   TESSER_ASSIGN_OR_RETURN(const auto client, open_client());
   TESSER_ASSIGN_OR_RETURN(const std::string answer, client->ask(request.method, request.path, request.body));
   if (json) {
-    fmt::print("{}\n", answer);
+    print_output("{}\n", answer);
     return 0;
   }
   TESSER_RETURN_IF_ERROR(show(answer));
@@ -69,7 +70,7 @@ Result<int> ask(const Request& request, bool json, const Show& show) {
 // Says one line, whatever the answer is.
 Show say(std::string line) {
   return [line = std::move(line)](const std::string&) {
-    fmt::print("{}\n", line);
+    print_output("{}\n", line);
     return Result<void>();
   };
 }
@@ -100,7 +101,7 @@ Show show_table(std::vector<std::string> head, std::string list,
       rows.push_back(row(each));
     }
     TESSER_RETURN_IF_ERROR(reader.outcome());
-    fmt::print("{}", rows.size() == 1 ? std::string(when_empty) + "\n" : table(rows));
+    print_output("{}", rows.size() == 1 ? std::string(when_empty) + "\n" : table(rows));
     return {};
   };
 }
@@ -187,8 +188,8 @@ Result<int> create_token(const NewToken& options, bool json) {
   }
   return ask({"POST", "/v1/tokens", body.object()}, json, [](const std::string& answer) -> Result<void> {
     TESSER_ASSIGN_OR_RETURN(const Json token, parse_json(answer));
-    fmt::print(stderr, "token {} of {}, shown this once:\n", text_or(token, "id", "?"), text_or(token, "user", "?"));
-    fmt::print("{}\n", text_or(token, "token", ""));
+    print_message("token {} of {}, shown this once:\n", text_or(token, "id", "?"), text_or(token, "user", "?"));
+    print_output("{}\n", text_or(token, "token", ""));
     return {};
   });
 }

@@ -13,6 +13,7 @@
 
 #include "base/amount_text.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/reporters.h"
 #include "cli/stop_signal.h"
 #include "partition/format.h"
@@ -155,10 +156,10 @@ Result<int> run_train(const Arguments& arguments) {
     return tl::unexpected<Error>(end.error());
   }
   if (end->interrupted) {
-    fmt::print(stderr, "tesser train: stopped after step {}. {}\n", end->step,
-               end->checkpoint ? fmt::format("{} is complete; the same command with --resume goes on from it",
-                                             end->checkpoint->string())
-                               : "Nothing was kept; with --checkpoint DIR a stopped run can go on");
+    print_message("tesser train: stopped after step {}. {}\n", end->step,
+                  end->checkpoint ? fmt::format("{} is complete; the same command with --resume goes on from it",
+                                                end->checkpoint->string())
+                                  : "Nothing was kept; with --checkpoint DIR a stopped run can go on");
     return 1;
   }
   return 0;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "transport/device.h"
 #include "transport/measure.h"
 #include "transport/measured_processes.h"
@@ -76,7 +77,7 @@ std::string machine_name() {
 }
 
 void print_path(const Channel& channel) {
-  fmt::print("{}: {} ({})\n", channel.peer(), channel.path().name, channel.path().reason);
+  print_output("{}: {} ({})\n", channel.peer(), channel.path().name, channel.path().reason);
 }
 
 Result<int> run_info(const Arguments& arguments) {
@@ -87,17 +88,18 @@ Result<int> run_info(const Arguments& arguments) {
   for (const std::string& adapter : report.adapters) {
     adapters += (adapters.empty() ? "" : ", ") + adapter;
   }
-  fmt::print("same machine         shared memory\n");
-  fmt::print("other machines       {}\n",
-             report.why_no_rdma.empty() ? std::string("RDMA through UCX where the peer has an adapter too, else TCP")
-                                        : fmt::format("TCP ({})", report.why_no_rdma));
-  fmt::print("UCX                  {}\n", report.ucx);
-  fmt::print("adapters for RDMA    {}\n", adapters.empty() ? "none" : adapters);
-  fmt::print("locked memory limit  {} (an adapter for RDMA must lock what it registers)\n", report.locked_memory_limit);
-  fmt::print("huge pages           transparent: {}; reserved: {}\n",
-             report.shared_huge_pages.empty() ? "not in this kernel" : report.shared_huge_pages,
-             report.reserved_huge_pages);
-  fmt::print("address              {}\n", report.address);
+  print_output("same machine         shared memory\n");
+  print_output("other machines       {}\n",
+               report.why_no_rdma.empty() ? std::string("RDMA through UCX where the peer has an adapter too, else TCP")
+                                          : fmt::format("TCP ({})", report.why_no_rdma));
+  print_output("UCX                  {}\n", report.ucx);
+  print_output("adapters for RDMA    {}\n", adapters.empty() ? "none" : adapters);
+  print_output("locked memory limit  {} (an adapter for RDMA must lock what it registers)\n",
+               report.locked_memory_limit);
+  print_output("huge pages           transparent: {}; reserved: {}\n",
+               report.shared_huge_pages.empty() ? "not in this kernel" : report.shared_huge_pages,
+               report.reserved_huge_pages);
+  print_output("address              {}\n", report.address);
   for (const std::string& peer : arguments.peers) {
     TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Channel> channel,
                             or_error(device->connect(peer, transport::in(kLookTime))));
@@ -107,11 +109,11 @@ Result<int> run_info(const Arguments& arguments) {
 }
 
 void print_table(const std::vector<Measurement>& measurements) {
-  fmt::print("{:18} {:>12} {:>14} {:>14} {:>10} {:>8}\n", "system", "bytes", "median us", "lowest us", "GB/s",
-             "rounds");
+  print_output("{:18} {:>12} {:>14} {:>14} {:>10} {:>8}\n", "system", "bytes", "median us", "lowest us", "GB/s",
+               "rounds");
   for (const Measurement& row : measurements) {
-    fmt::print("{:18} {:12} {:14.2f} {:14.2f} {:10.3f} {:8}\n", row.system, row.bytes, row.us_median, row.us_lowest,
-               row.gb_s(), row.rounds);
+    print_output("{:18} {:12} {:14.2f} {:14.2f} {:10.3f} {:8}\n", row.system, row.bytes, row.us_median, row.us_lowest,
+                 row.gb_s(), row.rounds);
   }
 }
 
@@ -165,7 +167,7 @@ Result<int> bench_side(Device& device, const std::shared_ptr<Channel>& channel, 
   }
   if (first && arguments.json) {
     for (const Measurement& row : measurements) {
-      fmt::print("{}\n", transport::json_line(row));
+      print_output("{}\n", transport::json_line(row));
     }
   } else if (first) {
     print_table(measurements);
@@ -173,9 +175,13 @@ Result<int> bench_side(Device& device, const std::shared_ptr<Channel>& channel, 
   return 0;
 }
 
-int exit_code_of(const Result<int>& outcome, std::string_view process) {
+// Of a process that ends here: what it has printed counts.
+int exit_code_of(Result<int> outcome, std::string_view process) {
+  if (const Result<void> written = flush_output(); outcome && !written) {
+    outcome = tl::unexpected<Error>(written.error());
+  }
   if (!outcome) {
-    fmt::print(stderr, "{}: {}\n", process, outcome.error().message);
+    print_message("{}: {}\n", process, outcome.error().message);
   }
   return outcome ? *outcome : exit_code(outcome.error());
 }
@@ -214,8 +220,8 @@ Result<int> run_bench(const Arguments& given) {
   if (!arguments.listen.empty()) {
     options.listen = arguments.listen;
     TESSER_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, or_error(Device::open(options)));
-    fmt::print(stderr, "listening; on the other machine: tesser transport bench --peers {}\n",
-               device->address().substr(0, device->address().find('/')));
+    print_message("listening; on the other machine: tesser transport bench --peers {}\n",
+                  device->address().substr(0, device->address().find('/')));
     TESSER_ASSIGN_OR_RETURN(const std::shared_ptr<Channel> channel,
                             or_error(device->accept(transport::in(kListenTime))));
     return bench_side(*device, channel, false, arguments);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/stop_signal.h"
 #include "control/control_http.h"
 #include "runtime/worker.h"
@@ -20,7 +21,7 @@ Example, on each of two machines that share a file system:
       --run-directory shared/run1
   TESSER_RUN_TOKEN=secret tesser worker --coordinator http://10.0.0.1:7000 --worker 0     (and --worker 1)
 
-A worker ends with its coordinator: exit code 0 when the run reached its end, else 1. Told to end (Ctrl-C, SIGTERM), it
+A worker ends with its coordinator: exit code 0 when the run reached its end, else 1. Told to end (Ctrl-C, SIGTERM, SIGHUP), it
 waits for its coordinator, which is told as well and stops the run after a step; told again, or where its coordinator
 has not begun, it ends at once.)";
 
@@ -35,11 +36,10 @@ Result<int> run(runtime::WorkerOptions options) {
   options.token = token;
   // Whoever ends a run tells all of its processes. The coordinator acts on it: workers stop after the same step, with a
   // checkpoint. One that it has started itself does not hear of it at all.
-  struct sigaction before {};
-  ::sigaction(SIGTERM, nullptr, &before);
-  if (before.sa_handler != SIG_IGN) {
+  if (!is_ignored(SIGTERM)) {
     options.stop = &stop_on_signal("this worker ends when its run does");
   }
+  outlive_output();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of its write
   TESSER_RETURN_IF_ERROR(runtime::run_worker(options));
   return 0;

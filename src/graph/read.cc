@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/own_checksum.h"
 #include "graph/entry_reader.h"
 #include "graph/names.h"
 #include "graph/read_schedule.h"
@@ -62,6 +63,7 @@ void ProgramReader::read_top_level(const Json& json) {
     top.fail("'version' is " + std::to_string(version) + ", this tesser reads version " + std::to_string(kVersion) +
              "; capture the program again with this version");
   }
+  top.optional("checksum");
   program_.name = top.name("name");
   const std::string kind = top.string("kind");
   if (const auto known = kind_from_name(kind); known.has_value()) {
@@ -429,6 +431,9 @@ Result<Program> parse_program(std::string_view text, const std::string& file_nam
   Result<Json> json = parse_json(text);
   if (!json.has_value()) {
     return in_file(json.error());
+  }
+  if (Result<void> checked = check_own_checksum(text, *json); !checked.has_value()) {
+    return in_file(checked.error());
   }
   Result<Program> program = ProgramReader().read(*json);
   if (!program.has_value()) {

@@ -18,7 +18,7 @@ Result<void> check_state(const Program& program, const SafetensorsFile& file) {
     const Value& value = program.value(id);
     const SafetensorsEntry* const entry = file.find(value.name);
     if (entry == nullptr) {
-      return invalid_input(file.path().string() + ": holds no " + value.name + ", which the program starts from");
+      return invalid_input(file.path().string() + ": " + file.absence(value.name) + "; the program starts from it");
     }
     const Shape& shape = value.whole_shape.empty() ? value.shape : value.whole_shape;
     if (entry->dtype != value.dtype || entry->shape != shape) {

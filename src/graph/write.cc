@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/own_checksum.h"
 #include "graph/names.h"
 
 namespace tesser::graph {
@@ -305,8 +306,10 @@ void ProgramWriter::write_outputs() {
 
 std::string program_text(const Program& program) { return ProgramWriter(program).write(); }
 
+std::string program_file_text(const Program& program) { return with_checksum(program_text(program)); }
+
 Result<void> write_program(const Program& program, const std::filesystem::path& file) {
-  return write_file_atomically(file, program_text(program));
+  return write_file_atomically(file, program_file_text(program));
 }
 
 }  // namespace tesser::graph

@@ -12,7 +12,10 @@ namespace tesser::graph {
 // reading them gives the same program.
 std::string program_text(const Program& program);
 
-// Writes that text to a file, which appears complete or not at all.
+// That text with its checksum: what stands in a file.
+std::string program_file_text(const Program& program);
+
+// Writes it; the file appears complete or not at all.
 Result<void> write_program(const Program& program, const std::filesystem::path& file);
 
 }  // namespace tesser::graph

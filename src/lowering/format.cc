@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/own_checksum.h"
 #include "graph/read.h"
 #include "graph/write.h"
 
@@ -34,13 +35,14 @@ std::string index_text(const Lowered& lowered, const std::string& program_hash, 
          "\n}\n";
 }
 
-// Removed again unless it gets its final name.
-class PartialDirectory {
+// A name beside the final one. What has it at the end is removed.
+class DirectoryBeside {
  public:
-  explicit PartialDirectory(const fs::path& final) : path_(final.string() + ".partial-" + std::to_string(::getpid())) {}
-  PartialDirectory(const PartialDirectory&) = delete;
-  PartialDirectory& operator=(const PartialDirectory&) = delete;
-  ~PartialDirectory() {
+  DirectoryBeside(const fs::path& final, const std::string& kind)
+      : path_(final.string() + kind + std::to_string(::getpid())) {}
+  DirectoryBeside(const DirectoryBeside&) = delete;
+  DirectoryBeside& operator=(const DirectoryBeside&) = delete;
+  ~DirectoryBeside() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
@@ -54,13 +56,17 @@ class PartialDirectory {
 
 Result<void> write_lowered(const Lowered& lowered, const std::string& program_hash, const std::string& plan_hash,
                            const fs::path& directory) {
-  const fs::path target = fs::absolute(directory).lexically_normal();
+  fs::path target = fs::absolute(directory).lexically_normal();
+  if (!target.has_filename()) {
+    target = target.parent_path();  // NAME.lowered/
+  }
+  TESSER_ASSIGN_OR_RETURN(target, output_place(target));
   std::error_code error;
   if (fs::exists(target, error) && !fs::exists(target / kIndexFile, error)) {
     return invalid_input(directory.string() +
                          ": exists and holds no lowered program.\nWhat to do: choose another name, or remove it");
   }
-  const PartialDirectory partial(target);
+  const DirectoryBeside partial(target, ".partial-");
   fs::create_directories(partial.path(), error);
   if (error) {
     return tl::unexpected<Error>(file_error(partial.path(), "create", error.value()));
@@ -70,10 +76,18 @@ Result<void> write_lowered(const Lowered& lowered, const std::string& program_ha
         graph::write_program(lowered.workers[worker], worker_file(partial.path(), static_cast<int>(worker))));
   }
   TESSER_RETURN_IF_ERROR(
-      write_file_atomically(partial.path() / kIndexFile, index_text(lowered, program_hash, plan_hash)));
-  fs::remove_all(target, error);
+      write_file_atomically(partial.path() / kIndexFile, with_checksum(index_text(lowered, program_hash, plan_hash))));
+  // What stands there is gone only when the new one has its name.
+  const DirectoryBeside old(target, ".old-");
+  const bool replaces = fs::exists(target, error);
+  if (replaces) {
+    fs::rename(target, old.path(), error);
+  }
   if (!error) {
     fs::rename(partial.path(), target, error);
+    if (std::error_code ignored; error && replaces) {
+      fs::rename(old.path(), target, ignored);
+    }
   }
   if (error) {
     return tl::unexpected<Error>(file_error(target, "write", error.value()));
@@ -87,6 +101,9 @@ Result<LoweredIndex> read_index(const fs::path& directory) {
   Result<Json> json = parse_json(text);
   if (!json) {
     return invalid_input(path.string() + ": " + json.error().message);
+  }
+  if (const Result<void> checked = check_own_checksum(text, *json); !checked) {
+    return invalid_input(path.string() + ": " + checked.error().message);
   }
   const auto string = [&](std::string_view key) {
     const Json* const found = json->find(key);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/own_checksum.h"
 #include "graph/entry_reader.h"
 #include "graph/read.h"
 #include "graph/write.h"
@@ -75,6 +76,7 @@ class PlanReader {
     if (!defect_ && version != kVersion) {
       reader_.fail("version " + std::to_string(version) + "; this tesser reads version " + std::to_string(kVersion));
     }
+    reader_.optional("checksum");
     record.plan.program = reader_.name("program");
     record.plan.program_hash = reader_.string("program_hash");
     record.plan.preset = reader_.string("preset");
@@ -211,6 +213,9 @@ Result<PlanRecord> read(const fs::path& path, const graph::Program* captured, co
   TESSER_ASSIGN_OR_RETURN(const std::string text, read_file(path));
   Result<Json> json = parse_json(text);
   if (!json) return invalid_input(invalid(path, json.error().message));
+  if (const Result<void> checked = check_own_checksum(text, *json); !checked) {
+    return invalid_input(invalid(path, checked.error().message));
+  }
   PlanRecord record;
   if (std::optional<std::string> defect = PlanReader(*json, nullptr).read(record)) {
     return invalid_input(invalid(path, *defect));
@@ -277,8 +282,9 @@ std::string plan_text(const PlanRecord& record, const graph::Program& program) {
   return text;
 }
 
-Result<void> write_plan(const PlanRecord& record, const graph::Program& program, const fs::path& path) {
-  return write_file_atomically(path, plan_text(record, program));
+Result<void> write_plan(const PlanRecord& record, const graph::Program& program, AtomicFile file) {
+  TESSER_RETURN_IF_ERROR(file.append(with_checksum(plan_text(record, program))));
+  return file.commit();
 }
 
 bool is_plan(const fs::path& path) {

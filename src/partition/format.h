@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "graph/program.h"
 #include "partition/plan.h"
@@ -47,11 +48,11 @@ struct PlanRecord {
   Prediction predicted;
 };
 
-// The file's text: equal plans give equal texts. `program` is expanded.
+// The file's text without its checksum: equal plans give equal texts. `program` is expanded.
 std::string plan_text(const PlanRecord& record, const graph::Program& program);
 
-// Writes it; the file appears complete or not at all.
-Result<void> write_plan(const PlanRecord& record, const graph::Program& program, const std::filesystem::path& path);
+// Writes it with its checksum and commits the file.
+Result<void> write_plan(const PlanRecord& record, const graph::Program& program, AtomicFile file);
 
 // Whether a path names a plan, by its ending or by what it holds; false for what cannot be read.
 bool is_plan(const std::filesystem::path& path);

@@ -10,6 +10,7 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/own_checksum.h"
 
 namespace tesser::runtime {
 namespace {
@@ -59,13 +60,28 @@ std::optional<CheckpointEntry> parse_name(const Path& path) {
   return entry;
 }
 
+// A step-N directory holds the checkpoint after N steps; one of another name (a copy that a person made) any.
+Result<void> check_step(const Path& step_directory, std::int64_t step) {
+  Path whole = std::filesystem::absolute(step_directory).lexically_normal();
+  if (!whole.has_filename()) {
+    whole = whole.parent_path();
+  }
+  const std::optional<CheckpointEntry> named = parse_name(whole);
+  if (named && named->step != step) {
+    return invalid_input(fmt::format("{}: is the checkpoint after step {}, which its directory's name does not say",
+                                     (step_directory / "manifest.json").string(), step));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:0{}}", kPrefix, step, kStepDigits); }
 
 Result<std::string> program_checksum(const Path& program_json) {
   TESSER_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(program_json));
-  return checksum_text(crc32c(file.bytes().data(), file.bytes().size()));
+  const std::string text = without_checksum({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  return checksum_text(crc32c(text.data(), text.size()));
 }
 
 Result<std::vector<CheckpointEntry>> checkpoint_entries(const Path& directory) {
@@ -114,6 +130,7 @@ Checkpoint::~Checkpoint() = default;
 
 Result<Checkpoint> Checkpoint::read(const Path& step_directory, bool verify) {
   TESSER_ASSIGN_OR_RETURN(Manifest manifest, read_manifest(step_directory / "manifest.json"));
+  TESSER_RETURN_IF_ERROR(check_step(step_directory, manifest.info.step));
   Checkpoint checkpoint;
   checkpoint.path_ = step_directory;
   for (const ShardDescription& shard : manifest.shards) {

@@ -17,7 +17,8 @@
 
 namespace tesser::runtime {
 
-// Checksum of the file, as `program_checksum` has it.
+// CRC-32C of the file without the line that states its own checksum, as `program_checksum` has it: whether a program
+// carries one, it is the same program.
 Result<std::string> program_checksum(const std::filesystem::path& program_json);
 
 // A complete checkpoint whose checksums were verified; maps its shards. Move-only; any number of threads may read.

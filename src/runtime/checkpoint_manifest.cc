@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
+#include "base/own_checksum.h"
 #include "graph/names.h"
 
 namespace tesser::runtime {
@@ -21,8 +22,9 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr std::string_view kFormat = "tesser.checkpoint";
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr std::int64_t kOldestVersion = 1;
+constexpr std::int64_t kFirstWithChecksum = 3;
 
 std::string json_strings(const std::vector<std::string>& strings) {
   std::string text = "[";
@@ -144,7 +146,8 @@ std::vector<StateValue> state_values(const graph::Program& program) {
 std::string manifest_text(const Manifest& manifest) {
   const CheckpointInfo& info = manifest.info;
   std::string text = fmt::format(
-      "{{\"format\":\"{}\",\"version\":{},\"program\":{},\"program_checksum\":{},\n\"step\":{},\"epoch\":{},\"batch\":{"
+      "{{\"format\":\"{}\",\"version\":{},\n\"program\":{},\"program_checksum\":{},\n\"step\":{},\"epoch\":{},"
+      "\"batch\":{"
       "},\"seed\":{},\"shuffle\":{},"
       "\"data_fingerprint\":{},\n\"shards\":[",
       kFormat, kVersion, json_string(info.program), json_string(info.program_checksum), info.step, info.next.epoch,
@@ -184,7 +187,7 @@ std::string manifest_text(const Manifest& manifest) {
     }
     text += "}";
   }
-  return text + "\n]}\n";
+  return with_checksum(text + "\n]}\n");
 }
 
 Result<Manifest> read_manifest(const Path& path) {
@@ -196,6 +199,9 @@ Result<Manifest> read_manifest(const Path& path) {
   if (!json) {
     return in_file(json.error());
   }
+  if (const Result<void> checked = check_own_checksum(text, *json, ""); !checked) {
+    return in_file(checked.error());
+  }
   JsonReader reader(*json, path.string());
   if (const std::string format = reader.string("format"); reader.outcome() && format != kFormat) {
     reader.fail("format is '" + format + "', expected '" + std::string(kFormat) + "'");
@@ -204,6 +210,8 @@ Result<Manifest> read_manifest(const Path& path) {
       reader.outcome() && (version < kOldestVersion || version > kVersion)) {
     reader.fail(fmt::format("version {} is unknown to this tesser, which reads versions {} to {}", version,
                             kOldestVersion, kVersion));
+  } else if (version >= kFirstWithChecksum) {
+    reader.string("checksum");
   }
   TESSER_RETURN_IF_ERROR(reader.outcome());
   Manifest manifest;

@@ -137,7 +137,8 @@ Result<ShardDescription> write_shard(const Path& path, std::span<const NamedTens
   for (const NamedTensor& tensor : tensors) {
     entries.push_back({tensor.name, tensor.content.dtype, tensor.content.shape});
   }
-  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(path, std::move(entries)));
+  TESSER_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(std::move(file), std::move(entries)));
   for (const NamedTensor& tensor : tensors) {
     TESSER_RETURN_IF_ERROR(writer.write(tensor.name, tensor.content));
   }
@@ -184,6 +185,11 @@ CheckpointLock::~CheckpointLock() {
 
 Result<CheckpointLock> CheckpointLock::acquire(const Path& directory) {
   std::error_code error;
+  if (std::filesystem::exists(directory / "manifest.json", error)) {
+    return invalid_input(fmt::format("{}: is a checkpoint itself; give the directory that it is in, {}",
+                                     directory.string(),
+                                     std::filesystem::absolute(directory / "..").lexically_normal().string()));
+  }
   std::filesystem::create_directories(directory, error);
   if (error) {
     return invalid_input(
@@ -214,6 +220,7 @@ Result<CheckpointLock> CheckpointLock::acquire(const Path& directory) {
 Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, std::vector<std::string>& notes) {
   TESSER_ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, checkpoint_entries(lock.directory()));
   std::optional<Checkpoint> newest;
+  std::vector<std::string> damages;
   for (const CheckpointEntry& entry : entries) {
     std::error_code error;
     if (entry.suffix == ".writing" || entry.suffix == ".removing") {
@@ -227,13 +234,24 @@ Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, st
         newest.emplace(std::move(*checkpoint));
         continue;
       }
+      if (checkpoint.error().code == ErrorCode::kFailed) {
+        return tl::unexpected<Error>(checkpoint.error());
+      }
+      damages.push_back(fmt::format("{} ({})", entry.path.filename().string(), checkpoint.error().message));
       const Path damaged = with_suffix(entry.path, ".damaged");
       std::filesystem::remove_all(damaged, error);
       std::filesystem::rename(entry.path, damaged, error);
       notes.push_back(
           fmt::format("{} is damaged and not used ({}); {}", entry.path.string(), checkpoint.error().message,
                       error ? "it could not be renamed: " + error.message() : "it is now " + damaged.string()));
+    } else if (entry.suffix == ".damaged") {
+      damages.push_back(entry.path.filename().string());
     }
+  }
+  if (!newest && !damages.empty()) {
+    return invalid_input(
+        fmt::format("{}: every checkpoint is damaged: {}; to begin anew, remove them or give another directory",
+                    lock.directory().string(), fmt::join(damages, ", ")));
   }
   return newest;
 }

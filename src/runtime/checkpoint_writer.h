@@ -38,8 +38,9 @@ class CheckpointLock {
   int descriptor_ = -1;
 };
 
-// Opens the newest complete checkpoint, or nothing when there is none; removes what dead runs left unfinished and
-// renames damaged ones. What it did is appended to `notes`.
+// Opens the newest complete checkpoint, or nothing when no run has completed one; removes what dead runs left
+// unfinished and renames damaged ones. What it did is appended to `notes`. kInvalidInput where there are damaged ones
+// only: what they held is for a person to give up. kFailed where one cannot be read, damaged or not.
 Result<std::optional<Checkpoint>> open_for_resume(const CheckpointLock& lock, std::vector<std::string>& notes);
 
 struct CheckpointWriterOptions {

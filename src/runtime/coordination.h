@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "control/control_http.h"
 #include "hub/hub.h"
@@ -58,7 +59,7 @@ class Coordinator {
   void report_evaluations();
   void dismiss_workers(bool failed);
   std::filesystem::path trace_file(std::size_t worker) const;
-  Result<void> write_trace() const;
+  Result<void> write_trace();
   TrainEnd ending() const;
   std::int64_t epoch_of(std::int64_t step) const {  // of the step that made the count so large
     return position_after(*run_, step - 1 - run_->info.step).epoch;
@@ -74,6 +75,7 @@ class Coordinator {
   std::optional<graph::Program> forward_;  // what is evaluated
   std::optional<RunDirectory> directory_;
   std::optional<std::filesystem::path> mark_;  // a file in the checkpoint directory, until all workers have seen it
+  std::optional<AtomicFile> trace_;            // opened before the first step, so that a wrong name is refused there
   int parts_ = 0;                              // workers of each replica
   int workers_ = 0;                            // of all
   std::string hub_url_;

@@ -279,7 +279,7 @@ void Coordinator::dismiss_workers(bool failed) {
 }
 
 // Chrome's trace format: a process a worker.
-Result<void> Coordinator::write_trace() const {
+Result<void> Coordinator::write_trace() {
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   const std::vector<WorkerSummary> summaries = table_->summaries();
   for (std::size_t worker = 0; worker < summaries.size(); ++worker) {
@@ -289,7 +289,8 @@ Result<void> Coordinator::write_trace() const {
                         worker > 0 ? ",\n" : "", worker,
                         json_string(fmt::format("{} on {}", name, summaries[worker].host)), events);
   }
-  return write_file_atomically(*distributed_.trace, text + "\n]}\n");
+  TESSER_RETURN_IF_ERROR(trace_->append(text + "\n]}\n"));
+  return trace_->commit();
 }
 
 TrainEnd Coordinator::ending() const {
@@ -324,6 +325,9 @@ Result<TrainEnd> Coordinator::run() {
   }
   if (outcome && distributed_.trace) {
     outcome = write_trace();
+    if (!outcome) {
+      outcome.error().message += advice();
+    }
   }
   if (!outcome) {
     dismiss_workers(true);

@@ -34,6 +34,9 @@ Result<void> Coordinator::prepare() {
     return failed("the system gives no random numbers for the token of the run");
   }
   TESSER_ASSIGN_OR_RETURN(run_, open_run(options_));
+  if (distributed_.trace) {
+    TESSER_ASSIGN_OR_RETURN(trace_, AtomicFile::create_output(*distributed_.trace));
+  }
   TESSER_RETURN_IF_ERROR(prepare_evaluation());
   TESSER_RETURN_IF_ERROR(open_checkpoints(options_, reporter_, *run_));
   TESSER_RETURN_IF_ERROR(prepare_lock());

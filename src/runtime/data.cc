@@ -343,8 +343,8 @@ Result<DataSet> DataSet::open(const Path& path, std::vector<BatchValue> values) 
                                        value.name, fmt::join(found, ", ")));
     }
     if (found.empty() && !is_directory) {
-      return invalid_input(fmt::format("{}: has no tensor '{}', which the program takes; {}", path.string(), value.name,
-                                       keys_of(*together)));
+      return invalid_input(fmt::format("{}: {}, which the program takes; {}", path.string(),
+                                       together->absence(value.name), keys_of(*together)));
     }
     if (found.empty()) {
       return not_found(
@@ -375,7 +375,7 @@ Result<DataSet> DataSet::open(const Path& path, std::vector<BatchValue> values) 
       const Path& where = in_alone ? alone : together_path;
       const SafetensorsEntry* entry = file->find(value.name);
       if (entry == nullptr) {
-        return invalid_input(fmt::format("{}: has no tensor '{}'; {}", where.string(), value.name, keys_of(*file)));
+        return invalid_input(fmt::format("{}: {}; {}", where.string(), file->absence(value.name), keys_of(*file)));
       }
       TESSER_RETURN_IF_ERROR(add(Source::array(where, value, file->view(*entry), file)));
     }

@@ -142,7 +142,7 @@ Result<void> copy_state(const Executor& from, Executor& to) {
   return {};
 }
 
-Result<void> run_once(Executor& forward, const DataSet& data, const std::filesystem::path& output) {
+Result<void> run_once(Executor& forward, const DataSet& data, AtomicFile output) {
   if (data.samples() != data.batch_size()) {
     return invalid_input(fmt::format("the input has {} samples, the forward program '{}' takes exactly {}",
                                      data.samples(), forward.program().name, data.batch_size()));
@@ -159,7 +159,7 @@ Result<void> run_once(Executor& forward, const DataSet& data, const std::filesys
   for (const graph::NamedOutput& result : program.results) {
     entries.push_back({result.name, program.value(result.value).dtype, program.value(result.value).shape});
   }
-  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(output, std::move(entries)));
+  TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::create(std::move(output), std::move(entries)));
   for (const graph::NamedOutput& result : program.results) {
     const ResultBuffer buffer = make_buffer(program, result);
     TESSER_RETURN_IF_ERROR(forward.read_result(buffer.name, buffer.view));

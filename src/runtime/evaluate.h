@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "runtime/data.h"
 #include "runtime/executor.h"
@@ -49,6 +50,6 @@ Result<void> copy_state(const Executor& from, Executor& to);
 
 // Runs `forward` on the first batch of the data and writes all its results to a safetensors file. kInvalidInput unless
 // the data is exactly one batch.
-Result<void> run_once(Executor& forward, const DataSet& data, const std::filesystem::path& output);
+Result<void> run_once(Executor& forward, const DataSet& data, AtomicFile output);
 
 }  // namespace tesser::runtime

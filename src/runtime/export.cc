@@ -8,7 +8,7 @@
 
 namespace tesser::runtime {
 
-Result<Exported> export_weights(const Checkpoint& checkpoint, const std::filesystem::path& output) {
+Result<Exported> export_weights(const Checkpoint& checkpoint, AtomicFile output) {
   std::vector<SafetensorsEntry> entries;
   std::vector<std::pair<std::string, const StateValue*>> names;
   Exported exported;
@@ -29,7 +29,7 @@ Result<Exported> export_weights(const Checkpoint& checkpoint, const std::filesys
     entries.push_back({name, value->dtype, value->shape});
   }
   TESSER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                          SafetensorsWriter::create(output, std::move(entries), {{"format", "pt"}}));
+                          SafetensorsWriter::create(std::move(output), std::move(entries), {{"format", "pt"}}));
   for (const auto& [name, value] : names) {
     const TensorView content = *checkpoint.find(value->name);
     TESSER_RETURN_IF_ERROR(writer.write(name, content));

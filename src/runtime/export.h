@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "runtime/checkpoint.h"
 
@@ -15,8 +15,7 @@ struct Exported {
 };
 
 // Writes one safetensors file with the parameters and persistent buffers under the names of state_dict(), each alias as
-// a tensor of its own, so that load_state_dict(strict=True) takes it. The file appears complete or not at all and
-// replaces an existing one.
-Result<Exported> export_weights(const Checkpoint& checkpoint, const std::filesystem::path& output);
+// a tensor of its own, so that load_state_dict(strict=True) takes it. Commits the file.
+Result<Exported> export_weights(const Checkpoint& checkpoint, AtomicFile output);
 
 }  // namespace tesser::runtime

@@ -108,10 +108,14 @@ Result<void> open_checkpoints(const TrainOptions& options, TrainReporter& report
   TESSER_ASSIGN_OR_RETURN(run.lock, CheckpointLock::acquire(*options.checkpoint));
   if (options.resume) {
     std::vector<std::string> notes;
-    TESSER_ASSIGN_OR_RETURN(run.resumed, open_for_resume(*run.lock, notes));
+    Result<std::optional<Checkpoint>> resumed = open_for_resume(*run.lock, notes);
     for (const std::string& note : notes) {
       reporter.note(note);
     }
+    if (!resumed) {
+      return tl::unexpected<Error>(resumed.error());
+    }
+    run.resumed = std::move(*resumed);
     if (run.resumed) {
       TESSER_RETURN_IF_ERROR(check_resumed(options, run));
       run.info = run.resumed->info();

@@ -191,7 +191,7 @@ void WorkerLink::run() {
   }
   // The worker's own thread may be anywhere, in a kernel that takes long or in a system call that does not return.
   if (!changed_.wait_for(guard, kGrace, [this] { return stopping_; })) {
-    fmt::print(stderr, "tesser worker: worker {} ends: {}\n", worker_, reason_);
+    std::fprintf(stderr, "tesser worker: worker %d ends: %s\n", worker_, reason_.c_str());
     std::fflush(stderr);
     ::_exit(1);
   }

@@ -91,6 +91,8 @@ Result<WorkerProcess> WorkerProcess::start(const ProcessOptions& options) {
     ignore.sa_handler = SIG_IGN;
     ::sigaction(SIGINT, &ignore, nullptr);
     ::sigaction(SIGTERM, &ignore, nullptr);
+    ::sigaction(SIGHUP, &ignore, nullptr);
+    ::signal(SIGPIPE, SIG_DFL);  // which this program may ignore, and a launcher expects
     if (::getppid() != parent || ::dup2(log, STDOUT_FILENO) < 0 || ::dup2(log, STDERR_FILENO) < 0 ||
         (input[1] >= 0 && ::dup2(input[1], STDIN_FILENO) < 0)) {
       ::_exit(1);

@@ -13,6 +13,8 @@ TEST(Checksum, KnownValues) {
   EXPECT_EQ(crc32c(std::string(32, '\0').data(), 32), 0x8A9136AAU);
   EXPECT_EQ(crc32c(std::string(32, '\xFF').data(), 32), 0x62A8AB43U);
   EXPECT_EQ(crc32c("", 0), 0U);
+  EXPECT_EQ(crc32("123456789", 9), 0xCBF43926U);
+  EXPECT_EQ(crc32("6789", 4, crc32("12345", 5)), 0xCBF43926U);
 }
 
 TEST(Checksum, InstructionAndTablesAgreeAndPiecesContinue) {

@@ -1,11 +1,14 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <iterator>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -119,6 +122,110 @@ TEST(FileTest, LeavesNothingWhenTheDiskIsFull) {
   EXPECT_EQ(written.error().message, (directory / "file").string() + ": cannot write: File too large");
   EXPECT_EQ(written.error().code, ErrorCode::kFailed);
   EXPECT_EQ(read_file(directory / "file").value(), "old");
+  EXPECT_EQ(directory.entries(), 1);
+}
+
+// Writes to a name that a person gave; empty where that is done, else the message.
+std::string write_to(const std::filesystem::path& path, std::string_view contents) {
+  const Result<void> written = write_output_file(path, contents);
+  return written ? "" : written.error().message;
+}
+
+TEST(OutputTest, LinksAreWrittenThrough) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "there");
+  put(directory / "there/file", "old");
+  std::filesystem::create_symlink("there/file", directory / "relative");
+  std::filesystem::create_symlink(directory / "relative", directory / "twice");
+  std::filesystem::create_symlink("there/new", directory / "dangling");
+  std::filesystem::create_symlink("there", directory / "folder");
+  std::filesystem::create_symlink("loop", directory / "loop");
+  EXPECT_EQ(write_to(directory / "twice", "one"), "");
+  EXPECT_EQ(read_file(directory / "there/file").value(), "one");
+  EXPECT_EQ(write_to(directory / "dangling", "two"), "");
+  EXPECT_EQ(read_file(directory / "there/new").value(), "two");
+  EXPECT_EQ(write_to(directory / "folder/file", "three"), "");
+  EXPECT_EQ(read_file(directory / "there/file").value(), "three");
+  for (const char* link : {"relative", "twice", "dangling", "folder"}) {
+    EXPECT_TRUE(std::filesystem::is_symlink(directory / link)) << link;
+  }
+  EXPECT_THAT(write_to(directory / "loop", "x"), HasSubstr("loop: cannot write: Too many levels of symbolic links"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory / "there"), {}), 2);
+  // A name that the program chose is replaced, whatever stands there.
+  ASSERT_TRUE(write_file_atomically(directory / "relative", "four").has_value());
+  EXPECT_FALSE(std::filesystem::is_symlink(directory / "relative"));
+  EXPECT_EQ(read_file(directory / "there/file").value(), "three");
+}
+
+TEST(OutputTest, DirectoriesAreRefused) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "folder");
+  std::filesystem::create_symlink("folder", directory / "link");
+  for (const char* name : {"folder", "folder/", "link", "link/"}) {
+    const Result<void> written = write_output_file(directory / name, "x");
+    ASSERT_FALSE(written.has_value());
+    EXPECT_EQ(written.error().code, ErrorCode::kInvalidInput);
+    EXPECT_EQ(written.error().message, (directory / name).string() + ": is a directory, expected the name of a file");
+  }
+  EXPECT_EQ(write_to(directory / "none/file", "x"),
+            (directory / "none/file").string() + ": cannot write: its directory does not exist");
+  EXPECT_EQ(write_to(directory / "new/", "x"), (directory / "new/").string() + ": is not the name of a file");
+}
+
+TEST(OutputTest, DevicesStayWhatTheyAre) {
+  EXPECT_EQ(write_to("/dev/null", "x"), "");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  const Result<void> full = write_output_file("/dev/full", "x");
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().code, ErrorCode::kFailed);
+  EXPECT_EQ(full.error().message, "/dev/full: cannot write: No space left on device");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST(OutputTest, APipeReceivesAllInOrder) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::string received;
+  std::thread reader([&] {
+    std::ifstream file(path, std::ios::binary);
+    received.assign(std::istreambuf_iterator<char>(file), {});
+  });
+  const std::string contents(3'000'000, 'x');
+  AtomicFile file = AtomicFile::create_output(path).value();
+  ASSERT_TRUE(file.write_at(1, contents.data(), contents.size()).has_value());
+  ASSERT_TRUE(file.write_at(0, "a", 1).has_value());
+  ASSERT_TRUE(file.commit().has_value());
+  reader.join();
+  EXPECT_EQ(received, "a" + contents);
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+}
+
+TEST(OutputTest, AnOpenFileBehindProcIsWrittenIntoAndNotReplaced) {
+  const TemporaryDirectory directory;
+  put(directory / "file", "something longer");
+  const int descriptor = ::open((directory / "file").c_str(), O_RDWR);
+  EXPECT_EQ(write_to("/dev/fd/" + std::to_string(descriptor), "short"), "");
+  char now[32] = "";
+  EXPECT_EQ(::pread(descriptor, now, sizeof(now), 0), 5);
+  EXPECT_STREQ(now, "short");
+  ::close(descriptor);
+}
+
+TEST(OutputTest, AnExistingFileKeepsItsPermissionsAndAnAbandonedOneItsContents) {
+  const TemporaryDirectory directory;
+  put(directory / "file", "old");
+  ASSERT_EQ(::chmod((directory / "file").c_str(), 0640), 0);
+  {
+    AtomicFile file = AtomicFile::create_output(directory / "file").value();
+    ASSERT_TRUE(file.append("half").has_value());
+  }
+  EXPECT_EQ(read_file(directory / "file").value(), "old");
+  EXPECT_EQ(write_to(directory / "file", "new"), "");
+  EXPECT_EQ(read_file(directory / "file").value(), "new");
+  struct stat status {};
+  ASSERT_EQ(::stat((directory / "file").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777U, 0640U);
   EXPECT_EQ(directory.entries(), 1);
 }
 

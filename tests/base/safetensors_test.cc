@@ -39,8 +39,9 @@ TEST(SafetensorsTest, WritesAndReads) {
   const std::array<std::int8_t, 3> b{1, -2, 3};
   const std::array<float, 4> a{1, 2, 3, 4.5F};
   const double scalar = 0.25;
-  SafetensorsWriter writer =
-      SafetensorsWriter::create(directory / "file", entries(), {{"format", "pt"}, {"k", "\"v\""}}).value();
+  SafetensorsWriter writer = SafetensorsWriter::create(AtomicFile::create(directory / "file").value(), entries(),
+                                                       {{"format", "pt"}, {"k", "\"v\""}})
+                                 .value();
   ASSERT_TRUE(writer.write("a", {DType::kFloat32, {2, 2}, a.data()}).has_value());
   ASSERT_TRUE(writer.write("b", {DType::kInt8, {3}, b.data()}).has_value());
   ASSERT_TRUE(writer.write("empty", {DType::kInt64, {0, 4}, nullptr}).has_value());
@@ -72,7 +73,7 @@ TEST(SafetensorsTest, SameTensorsGiveTheSameBytes) {
     if (reversed) {
       std::swap(two[0], two[1]);
     }
-    SafetensorsWriter writer = SafetensorsWriter::create(directory / "file", two).value();
+    SafetensorsWriter writer = SafetensorsWriter::create(AtomicFile::create(directory / "file").value(), two).value();
     ASSERT_TRUE(writer.write(two[0].name, {DType::kFloat32, two[0].shape, &value}).has_value());
     ASSERT_TRUE(writer.write(two[1].name, {DType::kFloat32, two[1].shape, &value}).has_value());
     ASSERT_TRUE(writer.commit().has_value());
@@ -88,7 +89,8 @@ TEST(SafetensorsTest, SameTensorsGiveTheSameBytes) {
 TEST(SafetensorsTest, UncommittedFilesLeaveNothing) {
   const TemporaryDirectory directory;
   {
-    SafetensorsWriter writer = SafetensorsWriter::create(directory / "file", entries()).value();
+    SafetensorsWriter writer =
+        SafetensorsWriter::create(AtomicFile::create(directory / "file").value(), entries()).value();
     const std::array<std::int8_t, 3> b{};
     ASSERT_TRUE(writer.write("b", {DType::kInt8, {3}, b.data()}).has_value());
   }
@@ -97,14 +99,17 @@ TEST(SafetensorsTest, UncommittedFilesLeaveNothing) {
 
 TEST(SafetensorsDeathTest, AbortsOnMistakesOfTheCaller) {
   const TemporaryDirectory directory;
-  SafetensorsWriter writer = SafetensorsWriter::create(directory / "file", entries()).value();
+  SafetensorsWriter writer =
+      SafetensorsWriter::create(AtomicFile::create(directory / "file").value(), entries()).value();
   const double value = 0;
   EXPECT_DEATH((void)writer.write("c", {DType::kFloat64, {}, &value}), "tensor c, which was not announced");
   EXPECT_DEATH((void)writer.write("scalar", {DType::kFloat64, {1}, &value}), "announced as float64\\[\\]");
   EXPECT_DEATH((void)writer.commit(), "no bytes for");
-  EXPECT_DEATH((void)SafetensorsWriter::create(directory / "f", {{"x", DType::kBool, {}}, {"x", DType::kBool, {}}}),
+  EXPECT_DEATH((void)SafetensorsWriter::create(AtomicFile::create(directory / "f").value(),
+                                               {{"x", DType::kBool, {}}, {"x", DType::kBool, {}}}),
                "tensor name x");
-  EXPECT_DEATH((void)SafetensorsWriter::create(directory / "f", {{"__metadata__", DType::kBool, {}}}),
+  EXPECT_DEATH((void)SafetensorsWriter::create(AtomicFile::create(directory / "f").value(),
+                                               {{"__metadata__", DType::kBool, {}}}),
                "tensor name __metadata__");
 }
 
@@ -134,7 +139,15 @@ TEST(SafetensorsTest, RefusesDamagedFiles) {
       {tensor(R"("dtype":"F32","shape":[],"data_offsets":[0,4],"x":1)", 4),
        "tensor \"w\": is not an object of dtype, shape and data_offsets"},
       {tensor(R"("dtype":1,"shape":[],"data_offsets":[0,4])", 4), "tensor \"w\": 'dtype' is missing or not a string"},
-      {tensor(R"("dtype":"C64","shape":[],"data_offsets":[0,8])", 8), "tensor \"w\": dtype \"C64\" is not supported"},
+      {tensor(R"("dtype":"C64","shape":[],"data_offsets":[0,8])", 4),
+       "tensor \"w\": lies at bytes 0 to 8 of 4; the file is cut short or damaged"},
+      {tensor(R"("dtype":"C64","shape":[-1],"data_offsets":[0,8])", 8),
+       "tensor \"w\": 'shape' is missing or not an array of integers from 0 on"},
+      {tensor(R"("dtype":"C64","shape":[],"data_offsets":[0,8])", 9), "has 9 bytes of data, but its tensors only 8"},
+      {file_of(
+           R"({"v":{"dtype":"C64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"I8","shape":[2],"data_offsets":[7,9]}})",
+           9),
+       "tensor \"w\": begins at byte 7, but the tensor before it ends at byte 8"},
       {tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])", 4),
        "tensor \"w\": 'shape' is missing or not an array of integers from 0 on"},
       {tensor(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])", 8),
@@ -167,6 +180,21 @@ TEST(SafetensorsTest, RefusesDamagedFiles) {
   for (const Case& one : kCases) {
     EXPECT_EQ(error_of(one.file), one.message);
   }
+}
+
+TEST(SafetensorsTest, TensorsOfOtherTypesStandAside) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "file", std::ios::binary) << file_of(
+      R"({"z":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[2,6]},"w":{"dtype":"I8","shape":[2],"data_offsets":[0,2]},)"
+      R"("x":{"dtype":"F4","shape":[3],"data_offsets":[6,8]},"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}})",
+      9);
+  const SafetensorsFile file = SafetensorsFile::open(directory / "file").value();
+  ASSERT_EQ(file.entries().size(), 2U);
+  EXPECT_EQ(file.find("w")->offset, 0U);
+  EXPECT_EQ(file.find("y")->offset, 8U);
+  EXPECT_EQ(file.find("z"), nullptr);
+  EXPECT_EQ(file.absence("z"), "tensor 'z' has dtype \"F8_E4M3\", which is not supported");
+  EXPECT_EQ(file.absence("v"), "has no tensor 'v'");
 }
 
 TEST(SafetensorsTest, ErrorsNameTheFile) {

@@ -21,11 +21,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     TESSER_CHECK(program.error().message.starts_with("program.json: "), program.error().message);
     return 0;
   }
-  // What was read is written in the canonical form, which reads and writes as itself.
-  const std::string text = graph::program_text(*program);
+  // What was read is written in the canonical form with its checksum, which reads and writes as itself.
+  const std::string text = graph::program_file_text(*program);
   const Result<graph::Program> again = graph::parse_program(text, "again.json");
   TESSER_CHECK(again.has_value(), again.error().message);
-  const std::string again_text = graph::program_text(*again);
+  const std::string again_text = graph::program_file_text(*again);
   TESSER_CHECK(again_text == text, again_text);
   TESSER_CHECK(graph::print(*again) == graph::print(*program), "another print");
 

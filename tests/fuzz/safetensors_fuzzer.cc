@@ -1,7 +1,8 @@
-// Any bytes as a safetensors file: an error, or entries that lie inside the file and cover its data.
+// Any bytes as a safetensors file: an error, or tensors that lie inside the file and cover its data.
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 
@@ -16,13 +17,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     TESSER_CHECK(!header.error().message.empty(), "an error without a message");
     return 0;
   }
-  std::uint64_t end = header->data_begin;
+  std::map<std::uint64_t, std::uint64_t> ends;  // of what is not empty, by where it begins
+  for (const SafetensorsOther& other : header->others) {
+    TESSER_CHECK(other.bytes == 0 || ends.emplace(other.offset, other.offset + other.bytes).second, other.name);
+  }
   for (const SafetensorsEntry& entry : header->entries) {
-    TESSER_CHECK(header->data_begin + entry.offset == end, entry.name);
+    TESSER_CHECK(entry.bytes == 0 || ends.emplace(entry.offset, entry.offset + entry.bytes).second, entry.name);
     TESSER_CHECK(static_cast<std::uint64_t>(checked_bytes(entry.dtype, entry.shape).value()) == entry.bytes,
                  entry.name);
-    end += entry.bytes;
   }
+  std::uint64_t end = 0;
+  for (const auto& [begin, next] : ends) {
+    TESSER_CHECK(begin == end, std::to_string(begin) + " after " + std::to_string(end));
+    end = next;
+  }
+  end += header->data_begin;
   TESSER_CHECK(end == size, std::to_string(end) + " of " + std::to_string(size) + " bytes");
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "../base/temporary_directory.h"
+#include "base/own_checksum.h"
 #include "graph/write.h"
 #include "sample_program.h"
 
@@ -36,6 +37,27 @@ TEST(ReadTest, CanonicalTextsReadAndWriteBackToTheSameBytes) {
   for (const char* const name : {"step.json", "forward.json"}) {
     EXPECT_EQ(program_text(sample(name)), sample_text(name));
   }
+}
+
+TEST(ReadTest, AChangedDigitIsRefusedUnlessTheChecksumIsLeftOut) {
+  const Program program = sample("step.json");
+  const std::string whole = program_file_text(program);
+  EXPECT_EQ(program_text(parse_program(whole, "x.json").value()), program_text(program));
+  int digits = 0;
+  for (std::size_t place = 0; place < whole.size(); ++place) {
+    if (whole[place] < '0' || whole[place] > '9') {
+      continue;
+    }
+    std::string other = whole;
+    other[place] = other[place] == '9' ? '1' : static_cast<char>(other[place] + 1);
+    EXPECT_NE(error_of(other), "") << place;
+    ++digits;
+  }
+  EXPECT_GT(digits, 100);
+  const std::string other = changed(whole, "\"first_step\":" + std::to_string(program.first_step),
+                                    "\"first_step\":" + std::to_string(program.first_step + 1));
+  EXPECT_THAT(error_of(other), testing::EndsWith("if by hand, delete the line \"checksum\""));
+  EXPECT_EQ(parse_program(without_checksum(other), "x.json")->first_step, program.first_step + 1);
 }
 
 TEST(ReadTest, OtherLayoutsOfTheTextGiveTheSameProgram) {
@@ -302,7 +324,7 @@ TEST(ReadTest, ChoosesTheFileOfADirectory) {
   EXPECT_EQ(read_program(directory.path()).value().kind, Kind::kStep);
   EXPECT_EQ(read_program(directory.path(), "forward").value().kind, Kind::kForward);
   EXPECT_EQ(read_program(directory / "forward.json").value().kind, Kind::kForward);
-  EXPECT_EQ(read_file(directory / "program.json").value(), sample_text("step.json"));
+  EXPECT_EQ(read_file(directory / "program.json").value(), with_checksum(sample_text("step.json")));
 
   const Result<Program> missing = read_program(directory / "none.tesser");
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);

@@ -20,7 +20,7 @@ void write_state(const Program& program, const std::filesystem::path& path, cons
     entries.push_back({value.name, value.dtype, value.shape});
   }
   change(entries);
-  SafetensorsWriter writer = SafetensorsWriter::create(path, entries).value();
+  SafetensorsWriter writer = SafetensorsWriter::create(AtomicFile::create(path).value(), entries).value();
   const std::vector<char> zeros(100'000);
   for (const SafetensorsEntry& entry : entries) {
     ASSERT_TRUE(writer.write(entry.name, {entry.dtype, entry.shape, zeros.data()}).has_value());
@@ -54,7 +54,7 @@ TEST(StateTest, ChecksWhatTheFileHolds) {
 
   write_state(program, path, [](auto& entries) { entries.erase(entries.begin() + 1); });
   EXPECT_EQ(open_state(program, directory.path()).error().message,
-            path + ": holds no head.weight, which the program starts from");
+            path + ": has no tensor 'head.weight'; the program starts from it");
   EXPECT_EQ(open_state(program, directory.path()).error().code, ErrorCode::kInvalidInput);
 
   write_state(program, path, [](auto& entries) { entries[1].shape = {8, 10}; });

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/own_checksum.h"
 #include "graph/write.h"
 #include "partition/step_program.h"
 
@@ -41,8 +42,9 @@ class LoweredFormat : public testing::Test {
   void write() {
     ASSERT_TRUE(write_lowered(lowered_, "0123456789abcdef", "fedcba9876543210", directory()).has_value());
   }
+  // As a person does, who deletes the line with the checksum.
   void change_index(const std::string& from, const std::string& to) {
-    std::string text = read_file(index()).value();
+    std::string text = without_checksum(read_file(index()).value());
     const std::size_t place = text.find(from);
     ASSERT_NE(place, std::string::npos) << from;
     std::ofstream(index()) << text.replace(place, from.size(), to);
@@ -99,6 +101,27 @@ TEST_F(LoweredFormat, OnlyALoweredProgramIsReplaced) {
   EXPECT_THAT(files_of(folder_), UnorderedElementsAre("step.lowered", "photos"));
 }
 
+TEST_F(LoweredFormat, ALinkIsWrittenThroughAndASlashAtTheEndIsNoName) {
+  fs::create_directory_symlink("there", folder_ / "link");
+  for (int again = 0; again < 2; ++again) {
+    for (const char* name : {"link", "step.lowered/"}) {
+      const Result<void> written = write_lowered(lowered_, "", "", folder_ / name);
+      ASSERT_TRUE(written.has_value()) << written.error().message;
+    }
+  }
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_THAT(files_of(folder_ / "there"), UnorderedElementsAre("lowering.json", "worker-0.json", "worker-1.json"));
+  EXPECT_THAT(files_of(folder_), UnorderedElementsAre("link", "there", "step.lowered"));
+}
+
+TEST_F(LoweredFormat, AChangedDigitIsRefused) {
+  write();
+  std::string text = read_file(index()).value();
+  text.replace(text.find("\"transfers\":"), 12, "\"transfers\":1");
+  std::ofstream(index()) << text;
+  EXPECT_THAT(index_error(), HasSubstr("lowering.json: has checksum"));
+}
+
 TEST_F(LoweredFormat, AnIndexThatIsNoneIsRefused) {
   const Result<LoweredIndex> missing = read_index(directory());
   ASSERT_FALSE(missing.has_value());
@@ -133,6 +156,9 @@ TEST_F(LoweredFormat, AWorkerThatIsNoneIsRefused) {
   std::ofstream(directory() / "worker-1.json") << text.substr(0, text.size() / 2);
   EXPECT_THAT(worker_error(1), HasSubstr("worker-1.json"));
   text.replace(text.find("%x"), 2, "%q");
+  std::ofstream(directory() / "worker-1.json") << text;
+  EXPECT_THAT(worker_error(1), HasSubstr("worker-1.json: has checksum"));
+  text = without_checksum(text);
   std::ofstream(directory() / "worker-1.json") << text;
   EXPECT_THAT(worker_error(1), AllOf(HasSubstr("worker-1.json"), HasSubstr("q")));
   fs::remove(directory() / "worker-1.json");

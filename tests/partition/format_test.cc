@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/own_checksum.h"
 #include "graph/write.h"
 #include "step_program.h"
 
@@ -14,6 +15,7 @@ namespace tesser::partition {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 
@@ -37,7 +39,7 @@ class Format : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   fs::path path() const { return folder_ / "step.plan"; }
-  void write() { ASSERT_TRUE(write_plan(record_, program_, path()).has_value()); }
+  void write() { ASSERT_TRUE(write_plan(record_, program_, AtomicFile::create(path()).value()).has_value()); }
   void write_text(const std::string& text) { std::ofstream(path()) << text; }
   std::string text() const { return plan_text(record_, program_); }
   // The text with one thing changed, which must be there.
@@ -133,6 +135,17 @@ TEST_F(Format, WhatDoesNotFitIsRefusedByName) {
     write_text(changed(change.first, change.second));
     EXPECT_THAT(error(), HasSubstr(message)) << change.first << " to " << change.second;
   }
+}
+
+TEST_F(Format, AChangedDigitIsRefusedUnlessTheChecksumIsLeftOut) {
+  write();
+  std::string whole = read_file(path()).value();
+  whole.replace(whole.find("\"seconds\":0.25"), 14, "\"seconds\":0.26");
+  write_text(whole);
+  EXPECT_THAT(error(), AllOf(HasSubstr("step.plan: has checksum"), EndsWith("delete the line \"checksum\"")));
+  EXPECT_FALSE(read_plan_header(path()).has_value());
+  write_text(without_checksum(whole));
+  EXPECT_EQ(error(), "");
 }
 
 TEST_F(Format, TopologiesAreRead) {

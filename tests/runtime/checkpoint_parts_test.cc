@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/own_checksum.h"
 #include "checkpoint_samples.h"
 #include "runtime/checkpoint_writer.h"
 #include "temporary_directory.h"
@@ -147,30 +148,32 @@ TEST_F(PartsTest, PartsMustLieInside) {
 TEST_F(PartsTest, AMissingPartIsNamed) {
   ASSERT_TRUE(write().has_value());
   const auto path = lock_.directory() / checkpoint_name(kStep) / "manifest.json";
-  std::string text = test::read_text(path);
+  std::string text = without_checksum(test::read_text(path));
   const std::string first = R"("shard":"state-00000-of-00003.safetensors","begin":[0,0],"size":[3,2])";
   const std::string second = R"("shard":"state-00001-of-00003.safetensors","begin":[0,0],"size":[3,2])";
   ASSERT_NE(text.find(first), std::string::npos) << text;
-  test::write_text(path, text.replace(text.find(first), first.size(), second));
+  test::write_text(path, with_checksum(text.replace(text.find(first), first.size(), second)));
   EXPECT_THAT(open().error().message,
               HasSubstr("state-00001-of-00003.safetensors: 'layer.weight' should be float32[3, 2], is float32[3, 1]"));
 }
 
 // What earlier tessers wrote.
-TEST(CheckpointVersionTest, VersionOneIsRead) {
+TEST(CheckpointVersionTest, VersionsWithoutAChecksumAreRead) {
   const TemporaryDirectory directory;
   const auto lock = CheckpointLock::acquire(directory.path());
   const SampleState state(kStep);
   ASSERT_TRUE(write_checkpoint(*lock, {}, state.info(), state.values(), state.contents()).has_value());
   const auto path = directory.path() / checkpoint_name(kStep) / "manifest.json";
-  std::string text = test::read_text(path);
-  const std::size_t version = text.find("\"version\":2");
+  std::string text = without_checksum(test::read_text(path));
+  const std::size_t version = text.find("\"version\":3");
   ASSERT_NE(version, std::string::npos);
-  test::write_text(path, text.replace(version, 11, "\"version\":1"));
-  std::vector<std::string> notes;
-  const auto checkpoint = Checkpoint::open(directory.path(), notes);
-  ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message;
-  EXPECT_TRUE(state.equals(*checkpoint));
+  for (const char* older : {"\"version\":1", "\"version\":2"}) {
+    test::write_text(path, text.replace(version, 11, older));
+    std::vector<std::string> notes;
+    const auto checkpoint = Checkpoint::open(directory.path(), notes);
+    ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message;
+    EXPECT_TRUE(state.equals(*checkpoint));
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/own_checksum.h"
 #include "checkpoint_samples.h"
 #include "temporary_directory.h"
 
@@ -47,6 +48,11 @@ void write(const CheckpointLock& lock, std::int64_t step, CheckpointWriterOption
   const auto written = write_checkpoint(lock, options, state.info(), state.values(), state.contents());
   ASSERT_TRUE(written.has_value()) << written.error().message;
   EXPECT_THAT(written->notes, IsEmpty());
+}
+
+// The manifest as the version before had it, which states no checksum of itself.
+std::string without_checksum_version(const std::string& text) {
+  return std::regex_replace(without_checksum(text), std::regex("\"version\":3"), "\"version\":2");
 }
 
 // Opens the newest checkpoint and the notes about others.
@@ -121,11 +127,14 @@ TEST(CheckpointTest, PassesOverWhatIsUnfinishedOrDamaged) {
   damage(6, [&](const auto& path) { std::filesystem::resize_file(path / "manifest.json", 300); });
   damage(7, [&](const auto& path) {
     const std::string text = test::read_text(path / "manifest.json");
-    test::write_text(path / "manifest.json", std::regex_replace(text, std::regex("\\[3,5\\]"), "[5,3]"));
+    test::write_text(path / "manifest.json",
+                     without_checksum_version(std::regex_replace(text, std::regex("\\[3,5\\]"), "[5,3]")));
   });
   damage(8, [&](const auto& path) {
     const std::string text = test::read_text(path / "manifest.json");
-    test::write_text(path / "manifest.json", std::regex_replace(text, std::regex("\"version\":2"), "\"version\":3"));
+    test::write_text(
+        path / "manifest.json",
+        with_checksum(std::regex_replace(without_checksum(text), std::regex("\"version\":3"), "\"version\":4")));
   });
   std::filesystem::create_directory(directory / "step-00000009.writing");
   test::write_text(directory / "step-00000009.writing/state-00000-of-00001.safetensors", "x");
@@ -137,7 +146,7 @@ TEST(CheckpointTest, PassesOverWhatIsUnfinishedOrDamaged) {
   EXPECT_EQ(checkpoint->info().step, 1);
   EXPECT_EQ(notes.size(), 8U);
   EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000009.writing"), HasSubstr("was not finished"))));
-  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000008"), HasSubstr("version 3 is unknown"))));
+  EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000008"), HasSubstr("version 4 is unknown"))));
   EXPECT_THAT(notes,
               Contains(AllOf(HasSubstr("step-00000007"), HasSubstr("should be float32[5, 3], is float32[3, 5]"))));
   EXPECT_THAT(notes, Contains(AllOf(HasSubstr("step-00000005"), HasSubstr("manifest.json: no such file"))));
@@ -169,6 +178,70 @@ TEST(CheckpointTest, NamesWhatIsWrongWhereThereIsNone) {
   const auto resumed = open_for_resume(lock, notes);
   ASSERT_TRUE(resumed.has_value());
   EXPECT_FALSE(resumed->has_value());
+}
+
+TEST(CheckpointTest, ARunThatFindsOnlyDamagedOnesSaysSo) {
+  const TemporaryDirectory directory;
+  const CheckpointLock lock = locked(directory.path());
+  write(lock, 3);
+  write(lock, 4);
+  for (const std::int64_t step : {3, 4}) {
+    std::filesystem::resize_file(directory.path() / checkpoint_name(step) / "state-00000-of-00001.safetensors", 100);
+  }
+  std::vector<std::string> notes;
+  for (int again = 0; again < 2; ++again) {
+    const auto refused = open_for_resume(lock, notes);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidInput);
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr("every checkpoint is damaged"), HasSubstr("step-00000003"), HasSubstr("step-00000004"),
+                      HasSubstr("to begin anew, remove them or give another directory")));
+    EXPECT_EQ(notes.size(), 2U);
+  }
+  std::filesystem::remove_all(directory / "step-00000003.damaged");
+  std::filesystem::remove_all(directory / "step-00000004.damaged");
+  EXPECT_FALSE(open_for_resume(lock, notes)->has_value());
+}
+
+TEST(CheckpointTest, EveryChangedDigitOfTheManifestIsRefused) {
+  const TemporaryDirectory directory;
+  const CheckpointLock lock = locked(directory.path());
+  write(lock, 120);
+  const auto manifest = directory.path() / checkpoint_name(120) / "manifest.json";
+  const std::string text = test::read_text(manifest);
+  int digits = 0;
+  for (std::size_t place = 0; place < text.size(); ++place) {
+    if (text[place] >= '0' && text[place] <= '9') {
+      std::string changed = text;
+      changed[place] = changed[place] == '9' ? '1' : static_cast<char>(changed[place] + 1);
+      test::write_text(manifest, changed);
+      const auto [checkpoint, notes] = open(manifest.parent_path());
+      EXPECT_FALSE(checkpoint.has_value()) << changed;
+      EXPECT_FALSE(Checkpoint::open_verified(manifest.parent_path()).has_value()) << changed;
+      ++digits;
+    }
+  }
+  EXPECT_GT(digits, 60);
+  test::write_text(manifest, without_checksum(text));
+  EXPECT_THAT(open(manifest.parent_path()).first.error().message, HasSubstr("'checksum' is missing"));
+}
+
+TEST(CheckpointTest, TheDirectorysNameAndTheManifestAgree) {
+  const TemporaryDirectory directory;
+  const CheckpointLock lock = locked(directory / "run");
+  write(lock, 5);
+  std::filesystem::copy(directory / "run/step-00000005", directory / "best");
+  EXPECT_TRUE(open(directory / "best").first.has_value());
+  EXPECT_TRUE(open(directory / "run/step-00000005/").first.has_value());
+  std::filesystem::rename(directory / "run/step-00000005", directory / "run/step-00000006");
+  for (const char* path : {"run/step-00000006", "run/step-00000006/", "run/step-00000006/.", "run"}) {
+    EXPECT_THAT(open(directory / path).first.error().message,
+                HasSubstr("is the checkpoint after step 5, which its directory's name does not say"))
+        << path;
+  }
+  const auto refused = CheckpointLock::acquire(directory / "best");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("is a checkpoint itself; give the directory that it is in"));
 }
 
 TEST(CheckpointTest, OneRunAtATime) {

@@ -78,7 +78,7 @@ inline std::string npy(const std::string& descriptor, const std::string& shape, 
 template <typename T>
 void write_safetensors(const std::filesystem::path& path, const std::string& name, DType dtype, const Shape& shape,
                        const std::vector<T>& values) {
-  auto writer = SafetensorsWriter::create(path, {{name, dtype, shape}});
+  auto writer = SafetensorsWriter::create(AtomicFile::create(path).value(), {{name, dtype, shape}});
   ASSERT_TRUE(writer.has_value()) << writer.error().message;
   ASSERT_TRUE(writer->write(name, {dtype, shape, values.data()}).has_value());
   ASSERT_TRUE(writer->commit().has_value());

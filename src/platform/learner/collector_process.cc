@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -37,6 +38,9 @@ bool is_readable(int file, milliseconds wait) {
   };
   return ::poll(&waiting, 1, static_cast<int>(wait.count())) > 0;
 }
+
+// Unlike fmt::print, without an exception where standard error takes nothing.
+void say(const Error& error) { std::fprintf(stderr, "tesser learner: collector: %s\n", error.message.c_str()); }
 
 }  // namespace
 
@@ -129,7 +133,7 @@ int CollectorProcess::collect(pid_t learner) const {
       Result<Collector> opened = Collector::open(options_);
       if (!opened) {
         if (opened.error().code != ErrorCode::kNotFound) {
-          fmt::print(stderr, "tesser learner: collector: {}\n", opened.error().message);
+          say(opened.error());
         }
         std::this_thread::sleep_for(kAfterError / 4);
         continue;
@@ -145,7 +149,7 @@ int CollectorProcess::collect(pid_t learner) const {
       }
     }
     if (!took) {
-      fmt::print(stderr, "tesser learner: collector: {}\n", took.error().message);
+      say(took.error());
       std::this_thread::sleep_for(kAfterError);
       continue;
     }

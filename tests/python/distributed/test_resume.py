@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -128,7 +129,10 @@ def test_workers_evaluate_what_is_in_the_checkpoint(samples: Path, tmp_path: Pat
     assert again.of("evaluation")[-1]["results"] == run.of("evaluation")[-1]["results"]
 
 
-def test_workers_that_others_start_and_stop_end_after_the_same_step(samples: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
+def test_workers_that_others_start_and_stop_end_after_the_same_step(
+    samples: Path, tmp_path: Path, which: signal.Signals
+) -> None:
     secret = {"TESSER_RUN_TOKEN": "secret"}
     process = start(
         "train", samples / "classifier.tesser", "--data", samples / "train", "--threads", 1, "--json", "--workers", 2,
@@ -140,7 +144,7 @@ def test_workers_that_others_start_and_stop_end_after_the_same_step(samples: Pat
     for _ in range(8):
         process.stdout.readline()
     for each in (*workers, process):  # workers hear of it first
-        each.send_signal(signal.SIGTERM)
+        each.send_signal(which)
     run = finish(process)
     assert run.code == 1 and run.of("end")[0]["interrupted"], run.errors
     assert run.of("checkpoint")[-1]["step"] == run.of("end")[0]["step"]
@@ -164,8 +168,9 @@ def test_a_worker_whose_coordinator_has_not_begun_ends_when_told() -> None:
     assert "told to end before the coordinator at http://127.0.0.1:1 was found" in errors
 
 
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGHUP])
 def test_stopped_by_a_signal_all_workers_end_after_the_same_step(
-    samples: Path, tmp_path: Path, undisturbed: Run
+    samples: Path, tmp_path: Path, undisturbed: Run, which: signal.Signals
 ) -> None:
     before = run_directories()
     words = ["--workers", 2, "--preset", "tofu", "--seed", 3, "--checkpoint", tmp_path / "run", "--every", 10**6]
@@ -177,7 +182,9 @@ def test_stopped_by_a_signal_all_workers_end_after_the_same_step(
         process.stdout.readline()
     workers = children(process)
     assert sorted(workers) == [0, 1]
-    process.send_signal(signal.SIGINT)
+    process.send_signal(which)
+    for worker in workers.values():  # the end of a session, and Ctrl-C, are told to all processes of a group
+        os.kill(worker, which)
     run = finish(process)
     assert run.code == 1
     assert "stopping after this step" in run.errors

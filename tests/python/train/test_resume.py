@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -53,7 +54,7 @@ def test_killed_at_random_moments(classifier: Path, data: Path, tmp_path: Path, 
     assert contents(tmp_path / f"step-{STEPS:08}") == final
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopped_by_a_signal(classifier: Path, data: Path, tmp_path: Path, unbroken, which: signal.Signals) -> None:
     losses, final = unbroken
     words = ["--steps", STEPS, "--checkpoint", tmp_path, "--every", STEPS]
@@ -61,9 +62,11 @@ def test_stopped_by_a_signal(classifier: Path, data: Path, tmp_path: Path, unbro
     for _ in range(30):
         process.stdout.readline()
     process.send_signal(which)
+    if which == signal.SIGHUP:  # the end of a session is told several times
+        process.send_signal(which)
     run = finish(process)
     assert run.code == 1
-    assert "stopping after this step" in run.errors
+    assert run.errors.count("stopping after this step") == 1
     step = run.of("end")[0]["step"]
     assert 25 <= step < STEPS
     assert run.of("end")[0]["interrupted"]
@@ -94,6 +97,19 @@ def test_a_second_signal_ends_at_once(classifier: Path, data: Path, tmp_path: Pa
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=SECONDS) == -signal.SIGINT
     os.close(read_end)
+
+
+def test_nohup_is_respected(classifier: Path, data: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        ["nohup", *command("train", classifier, "--data", data / "train", "--steps", STEPS, "--json", "--threads", 1)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=run_environment(),
+    )  # fmt: skip
+    for _ in range(3):
+        process.stdout.readline()
+    process.send_signal(signal.SIGHUP)
+    run = finish(process)
+    assert run.code == 0, run.errors
+    assert "stopping" not in run.errors
 
 
 def test_stopped_without_a_checkpoint_directory(classifier: Path, data: Path) -> None:
@@ -132,6 +148,36 @@ def test_damaged_and_unfinished_checkpoints_are_passed_over(classifier: Path, da
     assert "removed" in notes and "step-00000009.writing" in notes
     assert rest.losses == full.losses[4:]
     assert (tmp_path / "step-00000008.damaged").is_dir()
+
+
+@pytest.mark.parametrize("words", [[], ["--workers", 2, "--preset", "tofu"], ["--replicas", 2]])
+def test_a_run_does_not_begin_anew_where_every_checkpoint_is_damaged(
+    classifier: Path, data: Path, tmp_path: Path, words: list[object]
+) -> None:
+    words = [*words, "--checkpoint", tmp_path, "--every", 2, "--resume"]
+    assert train(classifier, data / "train", "--steps", 4, *words).code == 0
+    for step in (2, 4):
+        manifest = tmp_path / f"step-{step:08}" / "manifest.json"
+        text = manifest.read_text()
+        manifest.write_text(text.replace('"seed":0', '"seed":1'))
+    for _ in range(2):
+        refused = train(classifier, data / "train", "--steps", 6, *words)
+        assert refused.code == 2 and not refused.of("step")
+        message = refused.of("error")[0]["message"]
+        assert "every checkpoint is damaged: step-00000004" in message and "step-00000002" in message
+        assert "remove them or give another directory" in message
+    for step in (2, 4):
+        shutil.rmtree(tmp_path / f"step-{step:08}.damaged")
+    assert len(train(classifier, data / "train", "--steps", 6, *words).losses) == 6
+
+
+def test_a_checkpoint_is_not_the_directory_of_checkpoints(classifier: Path, data: Path, tmp_path: Path) -> None:
+    assert train(classifier, data / "train", "--steps", 2, "--checkpoint", tmp_path).code == 0
+    one = tmp_path / "step-00000002"
+    refused = train(classifier, data / "train", "--steps", 4, "--checkpoint", one, "--resume")
+    assert refused.code == 2
+    assert f"{one}: is a checkpoint itself; give the directory that it is in, {tmp_path}" in refused.errors
+    assert sorted(contents(one)) == ["manifest.json", "state-00000-of-00001.safetensors"]
 
 
 def test_resume_without_a_checkpoint_begins(classifier: Path, data: Path, tmp_path: Path) -> None:
