@@ -25,10 +25,11 @@ from tesser.capture_build import (
     place_gradient_sums,
     used_values,
 )
-from tesser.capture_error import CaptureError
-from tesser.capture_model import StateTensor, check_batch, check_optimizer, state_tensors
-from tesser.capture_recorder import Constant, Value
-from tesser.capture_trace import Trace, trace_forward, trace_step
+from tesser.capture_error import CaptureError, SourceLines
+from tesser.capture_model import StateTensor, check_batch, check_name, check_optimizer, state_tensors
+from tesser.capture_recorder import Constant
+from tesser.capture_trace import RebuiltBuffersError, Trace, trace_forward, trace_step
+from tesser.capture_values import Value
 from tesser.program import FORWARD_FILE, STATE_FILE, STEP_FILE, Input, Output, Program
 from tesser.step import Step
 
@@ -105,8 +106,23 @@ def capture(
 
     Without `state` the program has no initial values and can be planned but not trained; that is also the case when any
     of the model's tensors is on the meta device. `source_root` is the folder that source lines are written relative to.
-    CaptureError for a step that cannot become a program: it names the user's source line and what to do instead.
+    CaptureError for a step that cannot become a program: it names the user's source line and what to do instead. That
+    is the line that ran, or for what the step holds the one that made it.
     """
+    try:
+        captured = _captured(step, state, name, source_root)
+    except CaptureError as error:
+        made = getattr(step, "source", None)
+        if error.source is not None or made is None:
+            raise
+        line = SourceLines(source_root, driver=__file__).of_place(*made)
+        raise CaptureError(error.message, line) from error
+    if output is not None:
+        captured.save(output)
+    return captured
+
+
+def _captured(step: Step, state: bool, name: str | None, source_root: Path | None) -> Captured:
     _check_step(step)
     states = state_tensors(step.model)
     check_batch(step.batch, states, "batch")
@@ -122,14 +138,30 @@ def capture(
     except ValueError as error:
         raise CaptureError(str(error)) from error
     program_name = name or step.name or type(step.model).__name__
+    check_name(program_name, "step")
     contents: dict[str, Tensor] | None = {} if state else None
+    user_names = {name for tensor in states for name in (tensor.name, *tensor.aliases)}
+    user_names |= step.batch.keys() | (step.forward_batch or {}).keys()
 
-    trace = trace_step(step, states, updates, source_root)
+    try:
+        trace = trace_step(step, states, updates, source_root)
+    except RebuiltBuffersError as rebuilt:
+        for tensor, content in rebuilt.contents.items():
+            tensor.replacement = content
+        trace = trace_step(step, states, updates, source_root)
     program = Program(
         program_name, "step", _producer(), first_step, [schedule.to_json() for schedule in group_schedules]
     )
     constants = _fill(
-        program, trace, states, step.batch, updates, prefix="constant", contents=contents, keep_state=True
+        program,
+        trace,
+        states,
+        step.batch,
+        updates,
+        prefix="constant",
+        contents=contents,
+        keep_state=True,
+        user_names=user_names,
     )
     forward = None
     if step.forward is not None:
@@ -145,21 +177,19 @@ def capture(
             prefix="forward_constant",
             contents=contents,
             keep_state=False,
+            user_names=user_names,
             known=constants,
         )
     if contents is not None and any(tensor.device.type == "meta" for tensor in contents.values()):
         contents = None
-    captured = Captured(program, forward, contents, trace.without_gradient)
-    if output is not None:
-        captured.save(output)
-    return captured
+    return Captured(program, forward, contents, trace.without_gradient)
 
 
 def _check_step(step: Step) -> None:
     if not isinstance(step, Step):
         raise CaptureError(
             f"expected a tesser.Step, not {type(step).__name__}; step() returns tesser.Step(model, loss, batch, "
-            f"optimizer)"
+            "optimizer)"
         )
     if not isinstance(step.model, torch.nn.Module):
         raise CaptureError(f"model of the step is of type {type(step.model).__name__}; it must be a torch.nn.Module")
@@ -193,9 +223,14 @@ def _fill(
     prefix: str,
     contents: dict[str, Tensor] | None,
     keep_state: bool,
+    user_names: set[str],
     known: dict[bytes, str] | None = None,
 ) -> dict[bytes, str]:
-    """Writes a trace into the program and initial values into `contents`; returns the constants' names by content."""
+    """Writes a trace into the program and initial values into `contents`; returns the constants' names by content.
+
+    `user_names` are those of the model and the batches of both programs: they stay, and the program's own give way.
+    """
+    names = Names(user_names)
     outputs = trace.outputs
     roots = [value for _, value in outputs] + [change.value for change in trace.changes]
     nodes = live_nodes(trace.recorder.nodes, roots)
@@ -203,24 +238,26 @@ def _fill(
     pair_with_live_forward_nodes(nodes)
     place_gradient_sums(nodes)
 
-    inputs = [_state_input(state) for state in states if keep_state or trace.inputs[state.name] in used]
+    inputs = [_state_input(state) for state in states if keep_state or trace.inputs["state", state.name] in used]
     for state in states:
         if contents is not None and state.name not in contents:
-            contents[state.name] = state.tensor.detach()
+            contents[state.name] = state.content.detach()
     for update in trace.updates:
         for slot in update.slots:
             if slot is not None:
-                inputs.append(_slot_input(update, slot))
+                value = trace.inputs["optimizer_state", update.parameter, slot.name]
+                value.name = names.new(value.name)
+                inputs.append(_slot_input(update, slot, value.name))
                 if slot.initial is not None and contents is not None:
-                    contents[f"{update.parameter}/{slot.name}"] = slot.initial
+                    contents[value.name] = slot.initial
     order = {"parameter": 0, "optimizer_state": 1, "buffer": 2}
     inputs.sort(key=lambda value: order[value.role])
-    inputs += [_plain_input(name, "batch", trace.inputs[name]) for name in batch]
-    for name, value in trace.inputs.items():
-        if (value in used and name in ("step", "seed")) or name.startswith("learning_rate/"):
-            role, _, group = name.partition("/")
-            inputs.append(_plain_input(name, role, value))
-            inputs[-1].schedule = int(group) if group else None
+    inputs += [_plain_input("batch", trace.inputs["batch", name]) for name in batch]
+    for (role, *group), value in trace.inputs.items():
+        if (value in used and role in ("step", "seed")) or role == "learning_rate":
+            value.name = names.new("/".join([role, *group]))
+            inputs.append(_plain_input(role, value))
+            inputs[-1].schedule = int(group[0]) if group else None
     scalars = {"step": 3, "learning_rate": 4, "seed": 5}
     inputs.sort(
         key=lambda value: (scalars.get(value.role, 0), value.schedule or 0) if value.role in scalars else (0, 0)
@@ -230,20 +267,24 @@ def _fill(
     for constant in trace.recorder.constants.values():
         if constant.value in used and constant.value.producer is None:
             key, content = _content(constant)
-            name = constants.setdefault(key, f"{prefix}/{len(constants)}")
-            constant.value.name = name
+            if key not in constants:
+                constants[key] = names.new(f"{prefix}/{len(constants)}")
+            constant.value.name = name = constants[key]
             if not any(value.name == name for value in inputs):
-                inputs.append(_plain_input(name, "constant", constant.value))
+                inputs.append(_plain_input("constant", constant.value))
             if contents is not None:
                 contents.setdefault(name, content)
 
-    taken = [value.name for value in inputs] + [change.value.name for change in trace.changes if change.value.name]
+    for update in (node for node in nodes if node.phase == "update"):
+        for result in update.outputs:
+            if result is not None:
+                result.name = names.new(result.name)
     program.inputs = inputs
-    program.nodes = named_nodes(nodes, Names(taken))
+    program.nodes = named_nodes(nodes, names)
     program.outputs = [Output(output.role, value.name, output.name) for output, value in outputs]
     state_order = {value.name: index for index, value in enumerate(inputs)}
-    for change in sorted(trace.changes, key=lambda change: state_order[change.name]):
-        program.outputs.append(Output("state", change.value.name, change.name))
+    for change in sorted(trace.changes, key=lambda change: state_order[change.state.name]):
+        program.outputs.append(Output("state", change.value.name, change.state.name))
     return constants
 
 
@@ -258,7 +299,7 @@ def _content(constant: Constant) -> tuple[bytes, Tensor]:
 
 
 def _state_input(state: StateTensor) -> Input:
-    value = _tensor_input(state.name, "parameter" if state.is_parameter else "buffer", state.tensor)
+    value = _tensor_input(state.name, "parameter" if state.is_parameter else "buffer", state.content)
     value.aliases = state.aliases or None
     if state.is_parameter:
         value.trainable = state.trainable
@@ -271,10 +312,10 @@ def _tensor_input(name: str, role: str, tensor: Tensor) -> Input:
     return Input(name, role, str(tensor.dtype).removeprefix("torch."), list(tensor.shape))
 
 
-def _slot_input(update: optimizers.ParameterUpdate, slot: optimizers.StateSlot) -> Input:
+def _slot_input(update: optimizers.ParameterUpdate, slot: optimizers.StateSlot, name: str) -> Input:
     dtype = str(slot.dtype).removeprefix("torch.")
     value = Input(
-        f"{update.parameter}/{slot.name}",
+        name,
         "optimizer_state",
         dtype,
         list(slot.shape),
@@ -285,8 +326,8 @@ def _slot_input(update: optimizers.ParameterUpdate, slot: optimizers.StateSlot) 
     return value
 
 
-def _plain_input(name: str, role: str, value: Value) -> Input:
-    return Input(name, role, value.dtype, value.shape)
+def _plain_input(role: str, value: Value) -> Input:
+    return Input(value.name, role, value.dtype, value.shape)
 
 
 def _producer() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tesser.capture_recorder import RecordedNode, Value, values_in
+from tesser.capture_values import RecordedNode, Value, values_in
 from tesser.program import Node, Ref, Result
 
 

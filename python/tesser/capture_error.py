@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import sysconfig
@@ -54,6 +55,15 @@ class SourceLines:
                 return f"{name}:{frame.f_lineno}"
             frame = frame.f_back
         return None
+
+    def of_place(self, filename: str, line: int) -> str | None:
+        name = self._relative(filename)
+        return f"{name}:{line}" if name is not None else None
+
+    def of_function(self, function: object) -> str | None:
+        """``file:line`` where a function of the user's begins."""
+        code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+        return None if code is None else self.of_place(code.co_filename, code.co_firstlineno)
 
     def of_traceback(self, traceback: TracebackType | None) -> str | None:
         """``file:line`` of the innermost user frame an exception passed through."""

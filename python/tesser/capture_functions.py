@@ -1,4 +1,4 @@
-"""Functions of PyTorch whose operators depend on strides, in a form with the same numbers that does not."""
+"""Functions of PyTorch that address or fill memory themselves, in a form with the same numbers that does not."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from tesser.capture_error import CaptureError
 
 
 def _pooling(function: Callable[..., Tensor], dimensions: int) -> Callable[..., Tensor]:
@@ -35,7 +37,48 @@ def _of_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
+def _ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str | int = 1,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """As PyTorch's C++ does on the processor, which reads lengths from tensors too."""
+    reduction = {"none": 0, "mean": 1, "sum": 2}.get(reduction, reduction)
+    batched = log_probs.dim() == 3
+    losses, _ = torch.ops.aten._ctc_loss.default(
+        log_probs if batched else log_probs.unsqueeze(1),
+        targets.long(),
+        _lengths(input_lengths, "input_lengths"),
+        _lengths(target_lengths, "target_lengths"),
+        blank,
+        zero_infinity,
+    )
+    if zero_infinity:
+        losses = torch.where(losses == float("inf"), torch.zeros((), dtype=losses.dtype), losses)
+    if reduction == 1:
+        lengths = torch.tensor(_lengths(target_lengths, "target_lengths"), dtype=losses.dtype)
+        return (losses / lengths.clamp_min(1)).mean()
+    return losses.sum() if reduction == 2 else losses if batched else losses.squeeze(0)
+
+
+def _lengths(lengths: Any, name: str) -> list[int]:
+    if not isinstance(lengths, Tensor):
+        return [int(length) for length in lengths]
+    try:
+        values = lengths.tolist()
+    except CaptureError:
+        raise CaptureError(
+            f"{name} of ctc_loss depends on the data, but sizes the tables of its gradient, and a program's shapes are "
+            "fixed. Give the lengths as numbers, the same in every batch: F.ctc_loss(..., (50, 50), (9, 7))"
+        ) from None
+    return values if isinstance(values, list) else [values]
+
+
+_REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ctc_loss: _ctc_loss, F.ctc_loss: _ctc_loss} | {
     function: _pooling(function, dimensions)
     for function, dimensions in (
         (F.adaptive_avg_pool1d, 1),
@@ -54,7 +97,7 @@ _REPLACEMENTS |= {
 }
 
 
-class WithoutStrides(TorchFunctionMode):
+class CapturableForms(TorchFunctionMode):
     """While active, the functions above run in their other form."""
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

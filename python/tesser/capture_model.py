@@ -25,6 +25,12 @@ class StateTensor:
     aliases: list[str] = field(default_factory=list)
     persistent: bool = True
     trainable: bool = False
+    replacement: Tensor | None = None  # of a buffer that the model builds anew in its first pass, from shapes alone
+
+    @property
+    def content(self) -> Tensor:
+        """What the step starts from."""
+        return self.tensor if self.replacement is None else self.replacement
 
 
 def state_tensors(model: nn.Module) -> list[StateTensor]:
@@ -43,8 +49,29 @@ def state_tensors(model: nn.Module) -> list[StateTensor]:
                 _check_kind(name, tensor)
                 persistent = own_name not in module._non_persistent_buffers_set
                 _enter(found, StateTensor(name, tensor, is_parameter=False, persistent=persistent))
+    for name, _ in model.named_modules():
+        if name:
+            check_name(name, "module")
+    for state in found.values():
+        for name in (state.name, *state.aliases):
+            check_name(name, "parameter" if state.is_parameter else "buffer")
     _refuse_shared_memory(list(found.values()))
     return list(found.values())
+
+
+def check_name(name: object, what: str) -> None:
+    """Refuses what no file of a program can hold as a name; names that the program uses itself are free."""
+    if not isinstance(name, str):
+        raise CaptureError(f"the {what} {name!r} has a name of type {type(name).__name__}; give it a string")
+    if not name or name == "__metadata__" or any(letter < " " or letter == "\x7f" for letter in name):
+        raise CaptureError(
+            f"the {what} {name!r} has a name that programs cannot hold: empty, with a control character, or "
+            "'__metadata__', which safetensors files keep for themselves; rename it"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise CaptureError(f"the {what} {name!r} has a name that is no Unicode text; rename it") from None
 
 
 def _enter(found: dict[int, StateTensor], state: StateTensor) -> None:
@@ -98,14 +125,13 @@ def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: st
     owners: dict[int, str] = {storage_of(state.tensor): state.name for state in states}
     names = {name for state in states for name in (state.name, *state.aliases)}
     for name, tensor in batch.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+        if not isinstance(tensor, Tensor):
             raise CaptureError(
                 f"{what}[{name!r}] is of type {type(tensor).__name__}; every entry must be a tensor under a string name"
             )
-        if name in names or name in ("step", "seed") or name.startswith(("learning_rate/", "constant/")) or not name:
-            raise CaptureError(
-                f"{what}[{name!r}] has a name that is taken: parameters' and buffers' names, step and seed; rename it"
-            )
+        check_name(name, f"tensor of the {what}")
+        if name in names:
+            raise CaptureError(f"{what}[{name!r}] has the name of a parameter or buffer of the model; rename it")
         if tensor.layout is not torch.strided:
             raise CaptureError(f"{what}[{name!r}] has layout {tensor.layout}; use a dense tensor")
         if tensor.requires_grad:
@@ -115,6 +141,29 @@ def check_batch(batch: Mapping[str, Tensor], states: list[StateTensor], what: st
             raise CaptureError(
                 f"{what}[{name!r}] shares its memory with {other!r}; in the program each is a tensor of its own, so "
                 f"give each one: {name}.clone()"
+            )
+    _check_samples(batch, what)
+
+
+def _check_samples(batch: Mapping[str, Tensor], what: str) -> None:
+    """A batch is so many samples of the data, which lie along dimension 0 of every tensor."""
+    first_name, first = next(iter(batch.items()))
+    for name, tensor in batch.items():
+        if tensor.dim() == 0:
+            raise CaptureError(
+                f"{what}[{name!r}] has no dimension, but samples lie along dimension 0 of every batch tensor. Use a "
+                "Python number for what stays the same, and shape [B] for what each sample has"
+            )
+        if tensor.shape[0] == 0:
+            raise CaptureError(
+                f"{what}[{name!r}] has shape {list(tensor.shape)}, which holds no sample; give one or more"
+            )
+        if tensor.shape[0] != first.shape[0]:
+            raise CaptureError(
+                f"{what}[{name!r}] has {tensor.shape[0]} samples along dimension 0 and {what}[{first_name!r}] has "
+                f"{first.shape[0]}; all need the same number. What is no list of samples, such as the nodes and edges "
+                "of a graph, is one sample: give each tensor a dimension before its own (x[None]), so that a batch is "
+                "one graph, and take it off in the loss (batch['x'][0])"
             )
 
 
@@ -151,9 +200,15 @@ def check_optimizer(step: Step, states: list[StateTensor]) -> None:
                 "clip_value of the step, and change gradients in the loss"
             )
     if step.optimizer._optimizer_step_pre_hooks or step.optimizer._optimizer_step_post_hooks:
-        raise CaptureError("the optimizer has hooks on its step, which a program does not run; remove them")
+        raise CaptureError(
+            "the optimizer has hooks on its step, which a program does not run; remove them. Clip gradients with "
+            "clip_norm or clip_value of the step, set rates with its schedule, and keep averages of weights in buffers"
+        )
     if not any(state.trainable for state in states):
-        raise CaptureError("no parameter of the model needs a gradient, so there is nothing to train")
+        raise CaptureError(
+            "no parameter of the model needs a gradient, so there is nothing to train; call requires_grad_() on those "
+            "to train"
+        )
 
 
 @contextmanager

@@ -20,41 +20,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from tesser.capture_arguments import make_dtype_explicit, on_processor, with_scalars, without_defaults
 from tesser.capture_error import CaptureError, SourceLines
+from tesser.capture_known import KnownValues
 from tesser.capture_model import storage_of
-from tesser.capture_refusals import WHY_NO_SIZES, OtherGenerators, refuse_unsupported
-from tesser.program import DTYPE_NAMES, Enumerator
+from tesser.capture_refusals import WHY_NO_SIZES, OtherGenerators, needs_values, refuse_unsupported
+from tesser.capture_values import RecordedNode, Value, dtype_name, values_in
+from tesser.program import Enumerator
 
 IDENTITIES = {"aten::detach", "aten::alias", "aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"}
-
-
-@dataclass(eq=False, slots=True)
-class Value:
-    """A tensor of the program. `name` is given when the program is built, for inputs at once."""
-
-    dtype: str
-    shape: list[int]
-    producer: RecordedNode | None = None
-    name: str = ""
-    scalar: bool | int | float | None = None  # the content, where it is one known number
-    differentiable: bool = False  # depends on a parameter that is trained
-
-
-@dataclass(eq=False, slots=True)
-class RecordedNode:
-    op: str
-    args: list[Any]
-    outputs: list[Value | None]
-    phase: str
-    index: int
-    forward: RecordedNode | None = None
-    module: str | None = None
-    source: str | None = None
-    recurrence: str | None = None
-    timestep: int | None = None
-    micro_batch: int | None = None
-    is_view: bool = False
-    label: str = ""  # name to give the node, where it is not made from the operator's
 
 
 @dataclass(eq=False)
@@ -65,22 +39,6 @@ class Constant:
     content: Tensor
     source: str | None
     functional: FunctionalTensor | None = None
-
-
-def dtype_name(dtype: torch.dtype, what: str, source: str | None = None) -> str:
-    if dtype not in DTYPE_NAMES:
-        raise CaptureError(
-            f"{what} is {dtype}, which programs cannot hold; use one of {', '.join(DTYPE_NAMES.values())}", source
-        )
-    return DTYPE_NAMES[dtype]
-
-
-def values_in(argument: Any) -> list[Value]:
-    if isinstance(argument, Value):
-        return [argument]
-    if isinstance(argument, list):
-        return [entry for entry in argument if isinstance(entry, Value)]
-    return []
 
 
 class FunctionalMode(FunctionalTensorMode):
@@ -95,6 +53,9 @@ class FunctionalMode(FunctionalTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name() if isinstance(func, OpOverload) else ""
+        if name == "aten::_linalg_check_errors":
+            self._recorder.checks.append(args[0])
+            return None
         if name.startswith(("aten::", "tesser::")) and name not in IDENTITIES:
             args = tuple(self._functional(argument) for argument in args)
             kwargs = {key: self._functional(argument) for key, argument in (kwargs or {}).items()}
@@ -133,6 +94,8 @@ class Recorder:
         self.dispatch_mode = _RecorderMode(self)
         self.functional_mode = FunctionalMode(self)
         self.other_generators = OtherGenerators()
+        self.known = KnownValues()
+        self.checks: list[Tensor] = []  # error codes of factorisations: 0 where it is right
 
     # Tensors in and out
 
@@ -193,6 +156,7 @@ class Recorder:
             self._append(
                 "aten::scalar_tensor", [value.scalar, Enumerator("dtype", value.dtype)], [value], source, sequence=None
             )
+        self.known.enter(value, tensor)
         constant = Constant(value, tensor, source)
         self.constants[id(tensor)] = constant
         return constant
@@ -264,17 +228,26 @@ class Recorder:
             return func(*args, **kwargs)
         if name in IDENTITIES:
             return self._rename(args[0])
+        if name == "aten::_efficientzerotensor":  # has no memory, which kernels do not expect
+            func, kwargs = torch.ops.aten.zeros.default, {"dtype": kwargs.get("dtype")}
+            name = func.name()
         source = self.running_source()
-        refuse_unsupported(func, name, args, source)
+        if name == "aten::index.Tensor":
+            args = (args[0], self._with_positions(args[1]))
+        if needs_values(func, name, args, kwargs):
+            contents = self._known_arguments(args)
+            if contents is not None:
+                return self._computed(func, contents, kwargs)
+        refuse_unsupported(func, name, args, kwargs, source)
         if self.phase == "forward":
             self.other_generators.refuse_draws(source)
         schema = func._schema
         given = self._in_schema_order(func, args, kwargs)
-        given = [_on_processor(argument) for argument in given]
+        given = [on_processor(argument) for argument in given]
         positional = [value for value, spec in zip(given, schema.arguments) if not spec.kwarg_only]
         keywords = {spec.name: value for value, spec in zip(given, schema.arguments) if spec.kwarg_only}
         try:
-            out = func(*positional, **keywords)
+            out = self._shaped(func, name, positional, keywords)
         except CaptureError:
             raise
         except Exception as error:
@@ -297,13 +270,65 @@ class Recorder:
         if name == "aten::native_batch_norm_backward" and recorded[7]:
             recorded[3] = recorded[4] = None  # in training the running statistics are not read
         if not self._rewrite(name, recorded, outputs, source):
-            op = _with_scalars(name, recorded, schema, source)
-            _make_dtype_explicit(schema, recorded, outputs)
-            node = self._append(op, _without_defaults(op, recorded), outputs, source, self._sequence())
+            op = with_scalars(name, recorded, schema, source)
+            make_dtype_explicit(schema, recorded, outputs)
+            node = self._append(op, without_defaults(op, recorded), outputs, source, self._sequence())
             if key is not None:
                 node.is_view = True
                 self._views[key] = node
         return out
+
+    def _known_arguments(self, args: Sequence[Any]) -> list[Any] | None:
+        """The arguments with the contents of tensors, where all are known."""
+        contents: list[Any] = []
+        for argument in args:
+            if isinstance(argument, Tensor):
+                argument = self.known.content(self.value_of(argument))
+                if argument is None:
+                    return None
+            elif isinstance(argument, (list, tuple)):
+                argument = self._known_arguments(argument)
+                if argument is None:
+                    return None
+            contents.append(argument)
+        return contents
+
+    def _computed(self, func: OpOverload, contents: list[Any], kwargs: dict[str, Any]) -> Any:
+        """An operator's result as Python values and constants."""
+
+        def entered(result: Any) -> Any:
+            if isinstance(result, (list, tuple)):
+                return [entered(entry) for entry in result]
+            if not isinstance(result, Tensor):
+                return result
+            return self.fake(result.shape, result.dtype, self.constant(result).value)
+
+        with _disable_current_modes(), torch.no_grad():
+            result = func(*contents, **kwargs)
+        return entered(result)
+
+    def _shaped(self, func: OpOverload, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The operator's result on tensors that have a shape and no content."""
+        if name == "aten::_ctc_loss":  # with lengths as numbers, which give the shape of what backward needs
+            probabilities, lengths = args[0], args[3]
+            frames, samples = (probabilities.shape[0], 1) if probabilities.dim() == 2 else probabilities.shape[:2]
+            losses = probabilities.new_empty([samples] if probabilities.dim() == 3 else [])
+            return losses, probabilities.new_empty([samples, frames, 2 * max(lengths, default=0) + 1])
+        return func(*args, **kwargs)
+
+    def _with_positions(self, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Indices with masks that are known as the positions they select."""
+        found: list[Tensor | None] = []
+        for index in indices:
+            mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+            content = self.known.content(self.value_of(index)) if mask else None
+            if content is None:
+                found.append(index)
+                continue
+            with _disable_current_modes():
+                positions = content.nonzero().unbind(1)
+            found += [self.fake(each.shape, each.dtype, self.constant(each).value) for each in positions]
+        return found
 
     def _view_key(self, name: str, args: list[Any]) -> tuple[Any, ...]:
         return (name, self.phase, self.micro_batch, *(tuple(arg) if isinstance(arg, list) else arg for arg in args))
@@ -476,60 +501,3 @@ def _base(op: str) -> str:
 
 def _same_kind(source: Tensor, target: Tensor) -> bool:
     return source.dtype == target.dtype and source.shape == target.shape
-
-
-def _on_processor(argument: Any) -> Any:
-    """A step built under torch.device("meta") asks for that device; the program has only the processor."""
-    if isinstance(argument, torch.device) and argument.type == "meta":
-        return torch.device("cpu")
-    return argument
-
-
-def _with_scalars(name: str, args: list[Any], schema: torch.FunctionSchema, source: str | None) -> str:
-    """Chooses the overload that takes a number where one stands for a tensor."""
-    for position, (argument, spec) in enumerate(zip(args, schema.arguments)):
-        if str(spec.type) == "Tensor" and isinstance(argument, (bool, int, float)):
-            packet = name.removeprefix("aten::").partition(".")[0]
-            for overload in getattr(torch.ops.aten, packet).overloads():
-                if _takes_a_number(_schema_of(f"aten::{packet}.{overload}"), schema, position):
-                    return f"aten::{packet}.{overload}"
-            raise CaptureError(f"{name} with the number {argument}: write torch.tensor({argument}) for it", source)
-    return name
-
-
-def _takes_a_number(candidate: torch.FunctionSchema, schema: torch.FunctionSchema, position: int) -> bool:
-    """Whether an overload has the same arguments but for a number at this position."""
-    kinds = [str(spec.type) for spec in schema.arguments]
-    kinds[position] = "number"
-    return kinds == [str(spec.type) for spec in candidate.arguments]
-
-
-def _make_dtype_explicit(schema: torch.FunctionSchema, args: list[Any], outputs: list[Value | None]) -> None:
-    """Operators that make a tensor from nothing name its dtype, so that no default of the process matters."""
-    if any(values_in(argument) for argument in args):
-        return
-    for position, spec in enumerate(schema.arguments):
-        if spec.name == "dtype" and args[position] is None and outputs[0] is not None:
-            args[position] = Enumerator("dtype", outputs[0].dtype)
-
-
-def _schema_of(op: str) -> torch.FunctionSchema:
-    namespace, _, rest = op.partition("::")
-    packet, _, overload = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")._schema
-
-
-def _without_defaults(op: str, args: list[Any]) -> list[Any]:
-    """Leaves out the trailing arguments that equal their default."""
-    specs = _schema_of(op).arguments
-    count = len(args)
-    while count > 0 and specs[count - 1].has_default_value():
-        default, argument = specs[count - 1].default_value, args[count - 1]
-        same = argument is None if default is None else type(argument) is type(default) and argument == default
-        if specs[count - 1].name in ("pin_memory", "non_blocking") and not argument:
-            same = True
-        if not same:
-            break
-        count -= 1
-    # pin_memory and its like mean nothing to a program, wherever they stand
-    return [None if specs[i].name == "pin_memory" else argument for i, argument in enumerate(args[:count])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,35 +19,56 @@ READS_A_VALUE = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", 
 WHY_NO_VALUES = (
     "the program is fixed before any data is seen, so Python cannot read a tensor's value: with item(), float(), "
     "int(), bool(), tolist(), numpy() or an `if` on a tensor. Choose between tensors with torch.where, and return what "
-    "you want to look at as a metric"
+    "you want to look at as a metric. Where a function of PyTorch's reads one for a size, give it that: num_classes of "
+    "one_hot"
 )
 WHY_NO_SIZES = (
     "the size of its result depends on the data, and a program's shapes are fixed. Keep the full size and use a mask: "
     "torch.where(mask, x, 0), or (loss * mask).sum() / mask.sum()"
 )
 
+_SIZE_DEPENDS = "the size of its result depends on the data, and a program's shapes are fixed. "
+_INSTEAD = {
+    "aten::bincount": _SIZE_DEPENDS + "Count into a tensor of fixed size: zeros(n).scatter_add(0, x, ones)",
+    "aten::repeat_interleave": _SIZE_DEPENDS + "Give it output_size, where the repeats always have the same sum",
+    "aten::linalg_lstsq": _SIZE_DEPENDS + "Solve the normal equations: torch.linalg.solve(a.mT @ a, a.mT @ b)",
+    "aten::multinomial": "take the argmax of logits - log(-log(torch.rand(...))), which draws alike",
+    "transformers::grouped_mm_fallback": 'Give the model\'s configuration experts_implementation="batched_mm", which '
+    "computes experts with PyTorch's operators",
+}
 
-def refuse_unsupported(func: OpOverload, name: str, args: Sequence[Any], source: str | None) -> None:
+
+def needs_values(func: OpOverload, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the operator gives Python a tensor's value, or a result whose size depends on values."""
+    base = name.split(".")[0]
+    if base in READS_A_VALUE or torch.Tag.data_dependent_output in func.tags:
+        return True
+    if name == "aten::_ctc_loss" or (base == "aten::repeat_interleave" and kwargs.get("output_size") is not None):
+        return False  # the sizes are given
+    if base == "aten::index":
+        return any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return torch.Tag.dynamic_output_shape in func.tags and base != "aten::index_put"
+
+
+def refuse_unsupported(
+    func: OpOverload, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], source: str | None
+) -> None:
     """CaptureError when the operator has no place in a program."""
     base = name.split(".")[0]
     if func.namespace not in ("aten", "tesser"):
+        remedy = _INSTEAD.get(base, "Write it with PyTorch's own operators, or switch it off in the library's settings")
         raise CaptureError(
-            f"operator {name} is not supported: programs hold aten:: and tesser:: operators only. "
-            "Write it with PyTorch's own operators",
-            source,
+            f"operator {name} is not supported: programs hold aten:: and tesser:: operators only. {remedy}", source
         )
     if base in READS_A_VALUE or torch.Tag.data_dependent_output in func.tags:
         raise CaptureError(WHY_NO_VALUES, source)
-    if torch.Tag.dynamic_output_shape in func.tags and base != "aten::index" and base != "aten::index_put":
-        raise CaptureError(f"{base}: {WHY_NO_SIZES}", source)
-    if base == "aten::index" and any(
-        isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
-    ):
-        raise CaptureError(f"indexing with a boolean mask, x[mask]: {WHY_NO_SIZES}", source)
+    if needs_values(func, name, args, kwargs):
+        what = "indexing with a boolean mask, x[mask]" if base == "aten::index" else base
+        raise CaptureError(f"{what}: {_INSTEAD.get(base, WHY_NO_SIZES)}", source)
     if base in STRIDED:
         raise CaptureError(
             f"{base} addresses memory by strides, which programs do not have; "
-            "use slicing, view, expand, unfold or gather instead",
+            "use slicing, view, expand, unfold or gather instead, and torch.where with a mask for fill_diagonal_",
             source,
         )
     if func._schema.is_mutable:
@@ -60,7 +81,7 @@ def refuse_unsupported(func: OpOverload, name: str, args: Sequence[Any], source:
     ):
         raise CaptureError(
             f"{base} draws random numbers in a way that has no counter-based form; "
-            "use dropout, rand, randn, randint or bernoulli",
+            + _INSTEAD.get(base, "use dropout, rand, randn, randint or bernoulli"),
             source,
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,3 +55,11 @@ class Step:
     forward: ForwardFunction | None = None
     forward_batch: Batch | None = None
     name: str | None = None
+    # File and line that made it: refusals of its fields name them.
+    source: tuple[str, int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(("<", os.path.dirname(__file__) + os.sep)):
+            frame = frame.f_back
+        self.source = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)

@@ -10,8 +10,8 @@ constexpr std::array<std::string_view, 2> kKinds{"step", "forward"};
 constexpr std::array<std::string_view, 4> kPhases{"forward", "backward", "clip", "update"};
 constexpr std::array<std::string_view, 9> kRoles{
     "parameter", "optimizer_state", "buffer", "batch", "step", "learning_rate", "seed", "constant", "intermediate"};
-constexpr std::array<std::string_view, 6> kScheduleKinds{"constant", "step",      "linear",
-                                                         "cosine",   "one_cycle", "sequence"};
+constexpr std::array<std::string_view, 8> kScheduleKinds{"constant",    "step",      "linear",   "cosine",
+                                                         "cosine_wave", "one_cycle", "sequence", "end"};
 
 template <typename Enumeration, std::size_t size>
 std::optional<Enumeration> from_name(const std::array<std::string_view, size>& names, std::string_view name) {

@@ -113,6 +113,7 @@ std::string schedule_text(const Schedule& schedule) {
       integer("steps", schedule.steps);
       break;
     case Schedule::Kind::kCosine:
+    case Schedule::Kind::kCosineWave:
       number("rate", schedule.rate);
       number("minimum", schedule.minimum);
       integer("steps", schedule.steps);
@@ -130,6 +131,8 @@ std::string schedule_text(const Schedule& schedule) {
         text += part == 0 ? " (" : " from " + std::to_string(schedule.milestones[part - 1]) + " (";
         text += schedule_text(schedule.parts[part]) + ")";
       }
+      break;
+    case Schedule::Kind::kEnd:
       break;
   }
   return text;

@@ -101,20 +101,32 @@ struct NamedOutput {
 
 // Learning rate as a function of the number of steps done; kinds and keys as in docs/formats/program.md.
 struct Schedule {
-  enum class Kind : std::uint8_t { kConstant, kStep, kLinear, kCosine, kOneCycle, kSequence };
+  enum class Kind : std::uint8_t {
+    kConstant,
+    kStep,
+    kLinear,
+    kCosine,
+    kCosineWave,
+    kOneCycle,
+    kSequence,
+    kEnd,
+  };
   Kind kind = Kind::kConstant;
   double rate = 0;
   std::int64_t every = 1;                                  // step
   double factor = 1;                                       // step
   double start = 1, end = 1;                               // linear
-  std::int64_t steps = 1;                                  // linear, cosine, one_cycle
-  double minimum = 0;                                      // cosine
+  std::int64_t steps = 1;                                  // linear, cosine, cosine_wave, one_cycle
+  double minimum = 0;                                      // cosine, cosine_wave
   double maximum = 0, initial = 0, final = 0, rise = 0.3;  // one_cycle
   bool cosine_anneal = true;                               // one_cycle
   std::vector<Schedule> parts;                             // sequence
   std::vector<std::int64_t> milestones;
 
+  // The rate of the step before which `step` were done; `step` lies before ends_at().
   double at(std::int64_t step) const;
+  // The first step that has no rate; nothing when every step has one.
+  std::optional<std::int64_t> ends_at() const;
 };
 
 struct Program {

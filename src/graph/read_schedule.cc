@@ -31,6 +31,7 @@ Schedule read_schedule(const Json& json, const std::string& where, std::optional
       schedule.steps = entry.integer("steps");
       break;
     case Schedule::Kind::kCosine:
+    case Schedule::Kind::kCosineWave:
       schedule.rate = entry.number("rate");
       schedule.minimum = entry.number("minimum");
       schedule.steps = entry.integer("steps");
@@ -58,6 +59,8 @@ Schedule read_schedule(const Json& json, const std::string& where, std::optional
       }
       break;
     }
+    case Schedule::Kind::kEnd:
+      break;
   }
   entry.finish();
   return schedule;

@@ -42,6 +42,11 @@ double Schedule::at(std::int64_t step) const {
       const double part = static_cast<double>(std::min(step, steps)) / static_cast<double>(steps);
       return minimum + (rate - minimum) * (1 + std::cos(std::numbers::pi * part)) / 2;
     }
+    case Kind::kCosineWave: {
+      const double part =
+          static_cast<double>(step / steps % 2) + static_cast<double>(step % steps) / static_cast<double>(steps);
+      return minimum + (rate - minimum) * (1 + std::cos(std::numbers::pi * part)) / 2;
+    }
     case Kind::kOneCycle:
       return one_cycle(*this, step);
     case Kind::kSequence: {
@@ -49,8 +54,25 @@ double Schedule::at(std::int64_t step) const {
       const auto part = static_cast<std::size_t>(next - milestones.begin());
       return parts[part].at(part == 0 ? step : step - milestones[part - 1]);
     }
+    case Kind::kEnd:
+      break;
   }
-  TESSER_CHECK(false, "schedule kind " + std::to_string(static_cast<int>(kind)));
+  TESSER_CHECK(false,
+               "schedule kind " + std::to_string(static_cast<int>(kind)) + " has no rate at " + std::to_string(step));
+}
+
+std::optional<std::int64_t> Schedule::ends_at() const {
+  if (kind == Kind::kEnd) {
+    return 0;
+  }
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const std::int64_t begin = part == 0 ? 0 : milestones[part - 1];
+    const std::optional<std::int64_t> ended = parts[part].ends_at();
+    if (ended.has_value() && (part == milestones.size() || *ended < milestones[part] - begin)) {
+      return begin + *ended;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace tesser::graph

@@ -129,6 +129,9 @@ Defect Verifier::program_defect() {
     if (const Defect defect = schedule_defect(program_.schedules[index], 0); defect.has_value()) {
       return "schedules[" + std::to_string(index) + "]: " + *defect;
     }
+    if (program_.schedules[index].ends_at() == 0) {
+      return "schedules[" + std::to_string(index) + "]: has no rate for step 0";
+    }
   }
   return std::nullopt;
 }

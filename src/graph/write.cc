@@ -137,6 +137,7 @@ void ProgramWriter::write_schedule(const Schedule& schedule) {
       integer_key("steps", schedule.steps);
       break;
     case Schedule::Kind::kCosine:
+    case Schedule::Kind::kCosineWave:
       number_key("rate", schedule.rate);
       number_key("minimum", schedule.minimum);
       integer_key("steps", schedule.steps);
@@ -154,6 +155,8 @@ void ProgramWriter::write_schedule(const Schedule& schedule) {
       list(schedule.parts, [this](const Schedule& part) { write_schedule(part); });
       text_ += ",\"milestones\":";
       integers(schedule.milestones);
+      break;
+    case Schedule::Kind::kEnd:
       break;
   }
   text_ += '}';

@@ -98,6 +98,14 @@ Result<TrainingRun> open_run(const TrainOptions& options) {
   if (__builtin_add_overflow(run.program.first_step, length, &run.until_step)) {
     return invalid_input(fmt::format("{} steps are more than can be counted", length));
   }
+  for (const graph::Schedule& schedule : run.program.schedules) {
+    if (const auto end = schedule.ends_at(); end.has_value() && run.until_step > *end) {
+      return invalid_input(fmt::format(
+          "the learning-rate schedule has rates for {} steps (OneCycleLR ends, as in PyTorch), and this run ends with "
+          "step {}; train {} steps, or capture the program with a longer schedule",
+          *end, run.until_step, std::max<std::int64_t>(0, *end - run.program.first_step)));
+    }
+  }
   return run;
 }
 

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <limits>
+#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -69,6 +71,37 @@ TEST(ScheduleTest, Cosine) {
   schedule.steps = 10;
   schedule.minimum = 0.01;
   expect_rates(schedule, {{0, 0.1}, {5, 0.055}, {10, 0.01}, {99, 0.01}, {1, 0.0977975432332819}});
+}
+
+TEST(ScheduleTest, CosineWaveGoesUpAgainAsCosineAnnealingDoes) {
+  Schedule schedule;
+  schedule.kind = Schedule::Kind::kCosineWave;
+  schedule.rate = 0.1;
+  schedule.steps = 3;
+  schedule.minimum = 0.001;
+  expect_rates(schedule, {{0, 0.1}, {1, 0.07525}, {2, 0.02575}, {3, 0.001}, {4, 0.02575}, {5, 0.07525}, {6, 0.1}});
+  schedule.steps = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(schedule.at(7), 0.1);
+}
+
+TEST(ScheduleTest, EndsWhereNoPartHasARate) {
+  EXPECT_EQ(constant(1).ends_at(), std::nullopt);
+  Schedule end;
+  end.kind = Schedule::Kind::kEnd;
+  EXPECT_EQ(end.ends_at(), 0);
+  Schedule inner;
+  inner.kind = Schedule::Kind::kSequence;
+  inner.parts = {constant(1), end};
+  inner.milestones = {5};
+  EXPECT_EQ(inner.ends_at(), 5);
+  Schedule outer = inner;
+  outer.parts = {inner, constant(2)};
+  outer.milestones = {5};
+  EXPECT_EQ(outer.ends_at(), std::nullopt);  // the inner end is never reached
+  outer.milestones = {6};
+  EXPECT_EQ(outer.ends_at(), 5);
+  outer.parts = {constant(2), inner};
+  EXPECT_EQ(outer.ends_at(), 11);
 }
 
 TEST(ScheduleTest, OneCycle) {

@@ -113,6 +113,7 @@ TEST(VerifyTest, RefusesBrokenStepOutputs) {
       {[](Program& p) { p.state_outputs[0].value = 9999; }, "output state conv.weight: names no value"},
       {[](Program& p) { p.metrics[0].name = ""; }, "output metric: its name is empty"},
       {[](Program& p) { p.schedules[0].rate = 1.0 / 0.0; }, "schedules[0]: holds a number that is not finite"},
+      {[](Program& p) { p.schedules[0].kind = Schedule::Kind::kEnd; }, "schedules[0]: has no rate for step 0"},
       {[](Program& p) { p.schedules[5].parts.clear(); },
        "schedules[5]: a sequence of 0 parts has 1 milestones, expected one less than parts"},
   };

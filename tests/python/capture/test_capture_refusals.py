@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
 import tesser
 from tesser import CaptureError, Step
@@ -36,7 +38,15 @@ def _refusal(step: Step) -> CaptureError:
     assert not torch._C._len_torch_dispatch_stack(), "modes are left on after a refusal"
     for name, tensor in step.model.state_dict().items():
         assert type(tensor) is Tensor and torch.equal(tensor, state[name])
+    assert re.match(r".*test_capture_refusals\.py:\d+: \S", str(caught.value)), "without the user's line"
     return caught.value
+
+
+def _line(function: Callable[..., Any], text: str) -> int:
+    """The only line of a function with this text."""
+    lines, first = inspect.getsourcelines(function)
+    (here,) = [first + offset for offset, line in enumerate(lines) if text in line]
+    return here
 
 
 def _item(model: nn.Module, batch: Batch) -> Tensor:
@@ -91,6 +101,35 @@ def _unique(model: nn.Module, batch: Batch) -> Tensor:
     return model(batch["x"]).mean() + torch.unique(batch["x"]).sum()  # HERE
 
 
+def _one_hot(model: nn.Module, batch: Batch) -> Tensor:
+    return model(batch["x"]).mean() + F.one_hot(batch["x"][:, 0].long()).sum()  # HERE
+
+
+def _bincount(model: nn.Module, batch: Batch) -> Tensor:
+    return model(batch["x"]).mean() + torch.bincount(batch["x"][:, 0].long()).sum()  # HERE
+
+
+def _least_squares(model: nn.Module, batch: Batch) -> Tensor:
+    return torch.linalg.lstsq(model(batch["x"]), batch["x"]).solution.mean()  # HERE
+
+
+def _lengths(model: nn.Module, batch: Batch) -> Tensor:
+    probabilities = model(batch["x"][:, None]).log_softmax(2)
+    return F.ctc_loss(probabilities, torch.ones(1, 2).long(), batch["x"][:1, 0].long(), (2,))  # HERE
+
+
+def _choice(model: nn.Module, batch: Batch) -> Tensor:
+    return model(batch["x"]).mean() + torch.multinomial(batch["x"].abs(), 1).sum()  # HERE
+
+
+def _fourier(model: nn.Module, batch: Batch) -> Tensor:
+    return torch.fft.irfft(torch.fft.rfft(model(batch["x"]))).mean()  # HERE
+
+
+def _diagonal(model: nn.Module, batch: Batch) -> Tensor:
+    return model(batch["x"]).fill_diagonal_(1.0).mean()  # HERE
+
+
 def _repeat_interleave(model: nn.Module, batch: Batch) -> Tensor:
     return torch.repeat_interleave(model(batch["x"]), batch["x"][:, 0].long(), 0).mean()  # HERE
 
@@ -98,14 +137,22 @@ def _repeat_interleave(model: nn.Module, batch: Batch) -> Tensor:
 @pytest.mark.parametrize(
     ("loss", "remedy"),
     [(loss, "torch.where") for loss in (_item, _branch, _tolist, _numpy, _python_float, _loop, _allclose)]
-    + [(loss, "use a mask") for loss in (_nonzero, _masked_select, _boolean_index, _unique, _repeat_interleave)],
+    + [(loss, "use a mask") for loss in (_nonzero, _masked_select, _boolean_index, _unique)]
+    + [
+        (_repeat_interleave, "Give it output_size"),
+        (_one_hot, "num_classes"),
+        (_bincount, "scatter_add"),
+        (_least_squares, "the normal equations"),
+        (_lengths, "input_lengths of ctc_loss depends on the data"),
+        (_choice, "argmax of logits - log(-log(torch.rand(...)))"),
+        (_fourier, "a product with a matrix of cosines and one of sines"),
+        (_diagonal, "torch.where with a mask for fill_diagonal_"),
+    ],
 )
-def test_data_dependence_is_refused_at_its_line(loss: Callable[..., Tensor], remedy: str) -> None:
+def test_what_no_program_holds_is_refused_at_its_line(loss: Callable[..., Tensor], remedy: str) -> None:
     error = _refusal(_step(loss))
     assert remedy in str(error)
-    lines, first = inspect.getsourcelines(loss)
-    (here,) = [first + offset for offset, line in enumerate(lines) if "# HERE" in line]
-    assert str(error).split(": ")[0].endswith(f"test_capture_refusals.py:{here}")
+    assert str(error).split(": ")[0].endswith(f"test_capture_refusals.py:{_line(loss, '# HERE')}")
 
 
 def test_as_strided_is_refused() -> None:
@@ -131,12 +178,10 @@ def test_sparse_gradients_are_refused() -> None:
 
 def test_complex_numbers_are_refused() -> None:
     error = _refusal(_step(lambda m, b: torch.fft.rfft(m(b["x"])).abs().mean()))
-    assert "complex64, which programs cannot hold" in str(error)
+    assert "complex64, which programs cannot hold: their numbers are real" in str(error)
 
 
 def test_randomness_without_a_counter_is_refused() -> None:
-    error = _refusal(_step(lambda m, b: m(b["x"]).mean() + torch.multinomial(b["x"].abs(), 1).sum()))
-    assert "random" in str(error)
     generator = torch.Generator()
     error = _refusal(_step(lambda m, b: m(b["x"]).mean() + torch.rand(3, generator=generator).sum()))
     assert "generator" in str(error)
@@ -207,8 +252,17 @@ def test_batch_tensors_that_alias_are_refused() -> None:
         ({}, "non-empty mapping"),
         ([torch.zeros(2)], "non-empty mapping"),
         ({"x": [1.0]}, "is of type list"),
-        ({"weight": torch.zeros(2, 4)}, "has a name that is taken"),
-        ({"seed": torch.zeros(2, 4)}, "has a name that is taken"),
+        ({"weight": torch.zeros(2, 4)}, "has the name of a parameter or buffer of the model; rename it"),
+        ({"": torch.zeros(2, 4)}, "has a name that programs cannot hold"),
+        ({"a\nb": torch.zeros(2, 4)}, "has a name that programs cannot hold"),
+        ({"\ud800": torch.zeros(2, 4)}, "no Unicode text"),
+        ({3: torch.zeros(2, 4)}, "has a name of type int; give it a string"),
+        (
+            {"x": torch.zeros(5, 4), "edges": torch.zeros(2, 9)},
+            "give each tensor a dimension before its own",
+        ),
+        ({"x": torch.zeros(5, 4), "rate": torch.tensor(0.5)}, "Use a Python number for what stays the same"),
+        ({"x": torch.zeros(0, 4)}, "which holds no sample"),
         ({"x": torch.zeros(2, 4, requires_grad=True)}, "needs a gradient"),
         ({"x": torch.zeros(2, 4, dtype=torch.complex64)}, "complex64, which programs cannot hold"),
         ({"x": torch.zeros(2, 4).to_sparse()}, "use a dense tensor"),
@@ -261,7 +315,7 @@ def test_gradient_and_optimizer_hooks_are_refused() -> None:
     handle.remove()
     step = _step(_mean, model)
     step.optimizer.register_step_post_hook(lambda *arguments: None)
-    assert "hooks on its step" in str(_refusal(step))
+    assert "hooks on its step" in str(error := _refusal(step)) and "clip_norm or clip_value" in str(error)
 
 
 def test_a_change_of_a_tensor_that_is_no_buffer_is_refused() -> None:
@@ -286,7 +340,53 @@ def test_a_buffer_that_changes_its_shape_is_refused() -> None:
             self.seen = torch.cat([self.seen, x.detach()])
             return self.linear(x) + self.seen.mean()
 
-    assert "buffer 'seen' changes in the step" in str(_refusal(_step(_mean, Growing())))
+    error = _refusal(_step(_mean, Growing()))
+    assert "buffer 'seen' changes in the step" in str(error) and "Give the buffer its final size" in str(error)
+    assert f":{_line(Growing.forward, 'torch.cat')}: " in str(error)
+
+
+def test_names_that_no_file_holds_are_refused() -> None:
+    for name in ("a\nb", "__metadata__"):
+        model = nn.Linear(4, 4)
+        model.register_buffer(name, torch.zeros(2))
+        assert f"the buffer {name!r} has a name that programs cannot hold" in str(_refusal(_step(_mean, model)))
+    model = nn.Sequential()
+    model.add_module("tab\t", nn.Linear(4, 4))
+    assert r"the module 'tab\t' has a name" in str(_refusal(_step(_mean, model)))
+    error = _refusal(_step(lambda m, b: (m(b["x"]).mean(), {"": b["x"].sum()})))
+    assert "the metric '' has a name" in str(error)
+    error = _refusal(_step(_mean, forward=lambda m, b: {1: m(b["x"])}))
+    assert "the result 1 has a name of type int" in str(error)
+    assert "the step 'a\\x07'" in str(_refusal(_step(_mean, name="a\a")))
+
+
+def test_schedules_are_refused_at_the_line_of_the_step() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for schedule, text in (
+        (lr_scheduler.LambdaLR(optimizer, lambda step: 1.0), "LambdaLR has no form as data. Use one of StepLR"),
+        (lr_scheduler.StepLR(optimizer, 0), "step_size of StepLR is 0; give 1 or more"),
+        (3, "a step's schedule is a tesser.schedules schedule"),
+    ):
+        error = _refusal(_step(_mean, model, optimizer=optimizer, schedule=schedule))
+        assert f"test_capture_refusals.py:{_line(_step, 'return Step')}: {text}" in str(error)
+
+
+def test_what_the_loss_returns_is_refused_at_the_line_of_the_loss() -> None:
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch["x"])
+
+    assert f":{inspect.getsourcelines(loss)[1]}: the loss is no scalar" in str(_refusal(_step(loss)))
+
+
+def test_fused_experts_of_transformers_point_to_their_option() -> None:
+    from transformers.integrations import moe  # noqa: F401  (registers the operator)
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        ends = torch.tensor([2, 6], dtype=torch.int32)
+        return torch.ops.transformers.grouped_mm_fallback(model(batch["x"]), torch.ones(2, 4, 4), ends).mean()
+
+    assert 'experts_implementation="batched_mm"' in str(_refusal(_step(loss)))
 
 
 def test_parameters_that_share_memory_without_being_tied_are_refused() -> None:
