@@ -23,9 +23,6 @@ bool Analysis::choose_equations() {
     for (const TensorUse& use : active.results) {
       has_equation[static_cast<std::size_t>(use.result)] = true;
     }
-    if (active.results.empty()) {
-      continue;
-    }
     for (const Term& term : equation.terms) {
       const bool given = std::all_of(term.accesses.begin(), term.accesses.end(), [&](const Expression* access) {
         return !binding_.tensors_of_parameter(access->id).empty();
@@ -34,7 +31,7 @@ bool Analysis::choose_equations() {
         active.terms.push_back(&term);
       }
     }
-    active_.push_back(std::move(active));
+    (active.results.empty() ? absent_ : active_).push_back(std::move(active));
   }
   for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
     if (node_.outputs[r] != graph::kNone && !has_equation[r]) {
@@ -107,12 +104,14 @@ void Analysis::infer_lengths() {
     }
     // Of several arguments the one of highest rank decides: the others are broadcast.
     std::vector<std::int64_t> proposals(description_.variables.size(), -1);
-    for (const Active& active : active_) {
-      for (const Term* const term : active.terms) {
-        for (const Expression* const access : term->accesses) {
-          for (const TensorUse& use : binding_.tensors_of_parameter(access->id)) {
-            binding_.set_current(&use);
-            infer_from(access, access->children, static_cast<std::int64_t>(binding_.shape_of(use).size()), proposals);
+    for (const std::vector<Active>* const equations : {&active_, &absent_}) {
+      for (const Active& active : *equations) {
+        for (const Term* const term : active.terms) {
+          for (const Expression* const access : term->accesses) {
+            for (const TensorUse& use : binding_.tensors_of_parameter(access->id)) {
+              binding_.set_current(&use);
+              infer_from(access, access->children, static_cast<std::int64_t>(binding_.shape_of(use).size()), proposals);
+            }
           }
         }
       }
@@ -326,7 +325,33 @@ void Analysis::read_tensors() {
       }
     }
   }
+  read_for_absent_results();
 }
+
+// The kernel takes an argument that only a result needs which nobody asked for, too: the part that this result would
+// have needed, so that it goes with the others.
+void Analysis::read_for_absent_results() {
+  std::vector<bool> read;
+  read.reserve(state_->operands.size());
+  for (const OperandUse& operand : state_->operands) {
+    read.push_back(!operand.accesses.empty());
+  }
+  for (const Active& absent : absent_) {
+    for (const Term* const term : absent.terms) {
+      for (const Expression* const access : term->accesses) {
+        const std::vector<TensorUse> uses = binding_.tensors_of_parameter(access->id);
+        for (const TensorUse& use : uses) {
+          const auto operand = static_cast<std::size_t>(use.operand);
+          if (!read[operand] && !binding_.failed()) {
+            state_->operands[operand].accesses.push_back(index_of(access->children, use, uses, access->name));
+            state_->operands[operand].zero_variables.emplace_back();
+          }
+        }
+      }
+    }
+  }
+}
+
 // A variable of a pack that with() replaces everywhere stands in no index: it has one value.
 void Analysis::leave_out_unused() {
   std::vector<bool> used(state_->variables.size(), false);
@@ -490,7 +515,33 @@ bool Analysis::run(NodeState& state) {
   return true;
 }
 
-Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue) {
+namespace {
+
+// Why a part cannot be called as the description says. Parts differ in little but their size, so that few of each cut
+// are tried: halves, and one element at either end.
+std::optional<std::string> local_defect(const graph::Program& program, const graph::Node& node,
+                                        const NodeSemantics& semantics, const Catalogue& catalogue) {
+  std::vector<Box> boxes = {semantics.whole_box()};
+  for (const Strategy& strategy : semantics.strategies()) {
+    const auto v = static_cast<std::size_t>(strategy.variable);
+    const std::int64_t extent = semantics.variables()[v].extent;
+    for (const Interval& interval :
+         {Interval{0, 1}, Interval{0, extent / 2}, Interval{extent / 2, extent}, Interval{extent - 1, extent}}) {
+      boxes.push_back(semantics.whole_box());
+      boxes.back()[v] = interval;
+    }
+  }
+  for (const Box& box : boxes) {
+    if (const Result<LocalCall> call = localize(program, node, semantics, catalogue, box); !call) {
+      return call.error().message;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+NodeSemantics analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue) {
   const auto make_state = [&] {
     auto state = std::make_shared<NodeState>();
     for (const graph::ValueId id : graph::values_read(node)) {
@@ -506,19 +557,27 @@ Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& 
     state->results.resize(node.outputs.size());
     return state;
   };
-  std::shared_ptr<NodeState> state = make_state();
-  if (const Description* const description = catalogue.find(node.op)) {
-    Analysis analysis(program, node, *description);
-    const bool described = analysis.run(*state);
-    if (analysis.error()) {
-      return invalid_input("node '" + node.name + "' (" + node.op + "): " + *analysis.error() + "; described in " +
-                           description->where());
-    }
-    if (!described) {
-      state = make_state();
+  const std::shared_ptr<NodeState> state = make_state();
+  const Description* const description = catalogue.find(node.op);
+  if (description == nullptr) {
+    return SemanticsBuilder::wrap(state);
+  }
+  Analysis analysis(program, node, *description);
+  const bool described = analysis.run(*state);
+  std::optional<std::string> misfit = analysis.error();
+  if (!misfit && !described) {
+    misfit = "no equation of a result holds for such a call";
+  }
+  if (!misfit) {
+    NodeSemantics semantics = SemanticsBuilder::wrap(state);
+    misfit = local_defect(program, node, semantics, catalogue);
+    if (!misfit) {
+      return semantics;
     }
   }
-  return SemanticsBuilder::wrap(std::move(state));
+  const std::shared_ptr<NodeState> undescribed = make_state();
+  undescribed->misfit = *misfit + "; described in " + description->where();
+  return SemanticsBuilder::wrap(undescribed);
 }
 
 }  // namespace tesser::tdl

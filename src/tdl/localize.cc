@@ -223,8 +223,7 @@ Result<LocalCall> localize(const graph::Program& program, const graph::Node& nod
     break;
   }
   if (binding.failed()) {
-    return invalid_input("node '" + node.name + "' (" + node.op + "): " + *binding.error() +
-                         "; local call of the description in " + description->where());
+    return invalid_input("the local call of a part: " + *binding.error());
   }
   return call;
 }

@@ -52,7 +52,17 @@ std::string_view outcome_name(Outcome outcome) {
   return "?";
 }
 
+std::optional<Outcome> reduction_from_name(std::string_view name) {
+  for (const Outcome outcome : {Outcome::kSum, Outcome::kMax, Outcome::kMin, Outcome::kProduct}) {
+    if (name == outcome_name(outcome)) {
+      return outcome;
+    }
+  }
+  return std::nullopt;
+}
+
 bool NodeSemantics::described() const { return state_->described; }
+const std::string& NodeSemantics::misfit() const { return state_->misfit; }
 const std::vector<Variable>& NodeSemantics::variables() const { return state_->variables; }
 const std::vector<Strategy>& NodeSemantics::strategies() const { return state_->strategies; }
 

@@ -168,7 +168,10 @@ def test_an_operator_without_description_is_named_once(run_tesser: Run, tmp_path
     outcome = run_tesser("plan", program, "-w", 2, "-o", tmp_path / "chain.plan")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr.count("warning") == 1
-    assert "aten::never_heard_of has no description, so every worker computes all of it (2 nodes)" in outcome.stderr
+    assert (
+        "aten::never_heard_of has no description, so every worker computes all of it (2 nodes, first node b)"
+        in outcome.stderr
+    )
     assert "aten::never_heard_of (2 nodes)" in shown(run_tesser, tmp_path / "chain.plan", "--alone")
     described = tmp_path / "my.tdl"
     described.write_text("aten::never_heard_of(x) -> y:\n    y[i] = x[i]\n", encoding="utf-8")
