@@ -58,6 +58,8 @@ class NodeSemantics {
   const std::vector<Strategy>& strategies() const;
 
   Box whole_box() const;
+  // Whether a part computes nothing: an interval is empty that is something in the whole.
+  bool is_empty(const Box& box) const;
 
   // What a part reads of an operand: unclipped, with the rank of the operand. An operand that no equation accesses is
   // read whole, or not at all when the local call leaves it out. When an operand is accessed several times, the hull.

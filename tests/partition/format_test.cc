@@ -29,6 +29,7 @@ class Format : public testing::Test {
     record_.plan.levels[0].link = "net \"1\"";
     record_.plan.layouts[0] = {{}};
     record_.plan.layouts[static_cast<std::size_t>(program_.find("w"))] = {{1, 16}};
+    record_.plan.layouts[static_cast<std::size_t>(program_.find("w.new"))] = {{1, 16}};
     record_.program_path = "step.tesser";
     record_.memory_bytes = 123;
     record_.topology.links = {{"net \"1\"", 4, 1e9, 0}};
