@@ -227,7 +227,7 @@ def _receive(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> It
 
 def _reduce(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Iterator[str]:
     parts, kind = node.args
-    combine = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "product": torch.mul}[kind]
+    combine = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}[kind]
     total = values[parts[0].name]
     for part in parts[1:]:
         total = combine(total, values[part.name])

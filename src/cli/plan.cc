@@ -73,17 +73,16 @@ Result<partition::SearchOptions> search_options(const Arguments& arguments) {
 
 void warn(const std::vector<partition::Undescribed>& undescribed) {
   for (const partition::Undescribed& it : undescribed) {
-    print_message(
-        "tesser plan: warning: {} has no description, so every worker computes all of it ({} node{}); describe "
-        "it in a .tdl file and give that with --tdl\n",
-        it.op, it.nodes, it.nodes == 1 ? "" : "s");
+    print_message("tesser plan: warning: {}\n", partition::warning_text(it));
   }
 }
 
 void print_json(const Arguments& arguments, const partition::PlanRecord& record, const partition::SearchReport& report,
                 const std::vector<partition::Undescribed>& undescribed, std::size_t nodes) {
   std::vector<std::string> names;
-  for (const partition::Undescribed& it : undescribed) names.push_back(json_string(it.op));
+  for (const partition::Undescribed& it : undescribed) {
+    if (names.empty() || names.back() != json_string(it.op)) names.push_back(json_string(it.op));
+  }
   const partition::Prediction& predicted = record.predicted;
   print_summary(
       arguments.output,
@@ -107,8 +106,7 @@ Result<int> run_plan(const Arguments& arguments) {
     record.descriptions.push_back(relative_to(file, arguments.output.parent_path()));
   }
   TESSER_ASSIGN_OR_RETURN(const graph::Program program, partition::expand(captured));
-  TESSER_ASSIGN_OR_RETURN(const std::vector<tdl::NodeSemantics> semantics,
-                          partition::analyze_nodes(program, catalogue));
+  const std::vector<tdl::NodeSemantics> semantics = partition::analyze_nodes(program, catalogue);
   const std::vector<partition::Undescribed> undescribed = partition::undescribed_operators(program, semantics);
   warn(undescribed);
   partition::SearchReport report;

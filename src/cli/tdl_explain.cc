@@ -245,7 +245,7 @@ Result<int> explain_node(const Catalogue& catalogue, const Arguments& arguments)
     return not_found(
         fmt::format("{}: no node '{}'{}", arguments.program, arguments.name, did_you_mean(arguments.name, names)));
   }
-  TESSER_ASSIGN_OR_RETURN(const tdl::NodeSemantics semantics, tdl::analyze(program, *node, catalogue));
+  const tdl::NodeSemantics semantics = tdl::analyze(program, *node, catalogue);
   Table table;
   std::vector<std::string> head = {"cut", "extent", "", "tensor"};
   for (int part = 0; part < arguments.parts; ++part) {
@@ -287,6 +287,9 @@ Result<int> explain_node(const Catalogue& catalogue, const Arguments& arguments)
   print_output("{}\n", graph::print_node(program, *node));
   if (!semantics.described()) {
     print_output("  {} is not described for such a call: every worker computes all of it\n", node->op);
+    if (!semantics.misfit().empty()) {
+      print_output("  {}\n", semantics.misfit());
+    }
     return 0;
   }
   print_output("  described in {}\n\n", place);
@@ -319,8 +322,7 @@ Result<int> run_list(const Arguments& arguments) {
     // A call that no equation covers is listed apart from others of its operator.
     std::map<std::pair<std::string, bool>, std::int64_t> counts;
     for (const graph::Node& node : program.nodes) {
-      TESSER_ASSIGN_OR_RETURN(const tdl::NodeSemantics semantics, tdl::analyze(program, node, catalogue));
-      ++counts[{node.op, semantics.described()}];
+      ++counts[{node.op, tdl::analyze(program, node, catalogue).described()}];
       ++nodes;
     }
     for (const auto& [key, count] : counts) {

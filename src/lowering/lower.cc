@@ -14,6 +14,7 @@
 #include "lowering/worker_builder.h"
 #include "partition/holders.h"
 #include "partition/placement.h"
+#include "tdl/description.h"
 
 namespace tesser::lowering {
 namespace {
@@ -36,6 +37,9 @@ std::string places_text(const Region& region) {
   }
   return text.empty() ? "all" : text;
 }
+
+// Updates change state in place.
+bool is_update(const graph::Node& node) { return node.op == "tesser::sgd" || node.op == "tesser::adam"; }
 
 std::vector<std::int64_t> begin_in(const Region& inner, const Region& outer) {
   std::vector<std::int64_t> begin;
@@ -220,7 +224,8 @@ class Lowerer {
       sender.add_node(
           send, "tesser::send", "send " + what,
           {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer, source_begin, size, travels}, {});
-      sender.add_node({receive.node, Stage::kSent}, "tesser::sent", "sent " + what,
+      const bool changed = receive.stage == Stage::kReceiveArguments && is_update(program_.node(receive.node));
+      sender.add_node({receive.node, changed ? Stage::kSentArguments : Stage::kSent}, "tesser::sent", "sent " + what,
                       {ValueRef{source.from.id}, static_cast<std::int64_t>(worker), transfer}, {});
     }
     const LocalId buffer = builder.add_value(name + "/open", dtype, shape);
@@ -296,8 +301,13 @@ class Lowerer {
     const tdl::NodeSemantics& semantics = semantics_[static_cast<std::size_t>(id)];
     std::vector<tdl::LocalCall> calls;
     for (const std::vector<int>& digits : digits_) {
-      TESSER_ASSIGN_OR_RETURN(calls.emplace_back(), tdl::localize(program_, node, semantics, catalogue_,
-                                                                  partition::worker_box(plan_, id, semantics, digits)));
+      Result<tdl::LocalCall> call =
+          tdl::localize(program_, node, semantics, catalogue_, partition::worker_box(plan_, id, semantics, digits));
+      if (!call) {
+        return invalid_input("node '" + node.name + "' (" + node.op + "): " + call.error().message + "; described in " +
+                             catalogue_.find(node.op)->where());
+      }
+      calls.push_back(std::move(*call));
     }
     // By result, by worker: what its call makes of it.
     std::vector<std::vector<Held>> made(node.outputs.size(), std::vector<Held>(workers_));

@@ -19,6 +19,11 @@ void renumber_argument(graph::Argument& argument, const Renumber& renumber) {
   }
 }
 
+bool moves_tensors(const graph::Node& node) {
+  return node.op == "tesser::open" || node.op == "tesser::receive" || node.op == "tesser::send" ||
+         node.op == "tesser::sent";
+}
+
 // The name, with a number if it is taken. `taken` counts how often each was asked for.
 std::string unique(std::unordered_map<std::string, int>& taken, const std::string& name) {
   const int count = ++taken[name];
@@ -70,10 +75,44 @@ void WorkerBuilder::add_node(Place place, std::string op, const std::string& nam
   events_.push_back(std::move(event));
 }
 
+// A worker may have a part of a node whose result other workers make for whoever needs it. Transfers stay, since each
+// has two ends.
+void WorkerBuilder::drop_unread_calls() {
+  std::vector<bool> read(values_.size(), false);
+  const auto mark = [&read](LocalId id) {
+    if (id != graph::kNone) {
+      read[static_cast<std::size_t>(id)] = true;
+    }
+  };
+  mark(loss_);
+  for (const auto* const outputs : {&metrics_, &results_}) {
+    for (const graph::NamedOutput& output : *outputs) {
+      mark(output.value);
+    }
+  }
+  for (const graph::StateOutput& output : state_outputs_) {
+    mark(output.value);
+  }
+  std::vector<bool> kept(events_.size(), false);
+  for (std::size_t index = events_.size(); index-- > 0;) {
+    const graph::Node& node = events_[index].node;
+    kept[index] = moves_tensors(node) || std::any_of(node.outputs.begin(), node.outputs.end(), [&read](LocalId id) {
+                    return id != graph::kNone && read[static_cast<std::size_t>(id)];
+                  });
+    if (kept[index]) {
+      const std::vector<graph::ValueId> operands = graph::values_read(node);
+      std::for_each(operands.begin(), operands.end(), mark);
+    }
+  }
+  std::size_t index = 0;
+  std::erase_if(events_, [&](const Event& /*event*/) { return !kept[index++]; });
+}
+
 graph::Program WorkerBuilder::finish(int worker) && {
   std::sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
     return std::pair(a.place, a.sequence) < std::pair(b.place, b.sequence);
   });
+  drop_unread_calls();
   graph::Program program;
   program.name = whole_.name;
   program.kind = whole_.kind;

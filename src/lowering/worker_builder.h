@@ -17,6 +17,7 @@ enum class Stage : std::uint8_t {
   kOpen,
   kSendArguments,
   kReceiveArguments,
+  kSentArguments,  // before a call that may change in place what was sent
   kCall,
   kSendParts,
   kReceiveParts,
@@ -54,10 +55,12 @@ class WorkerBuilder {
   void add_result(const std::string& name, LocalId id) { results_.push_back({name, id}); }
   void add_state_output(LocalId state, LocalId value) { state_outputs_.push_back({state, value}); }
 
-  // Nodes in order, values numbered as graph::Program demands.
+  // Nodes in order, values numbered as graph::Program demands. Calls whose results nobody reads are left out.
   graph::Program finish(int worker) &&;
 
  private:
+  void drop_unread_calls();
+
   struct Event {
     Place place;
     std::size_t sequence = 0;

@@ -322,7 +322,7 @@ Result<OpenedPlan> open_plan(const fs::path& path, const std::optional<fs::path>
   for (const std::string& file : header.descriptions) {
     TESSER_RETURN_IF_ERROR(opened.catalogue.add_file((folder / file).string()));
   }
-  TESSER_ASSIGN_OR_RETURN(opened.semantics, analyze_nodes(opened.expanded, opened.catalogue));
+  opened.semantics = analyze_nodes(opened.expanded, opened.catalogue);
   if (const Result<void> verified = verify(opened.record.plan, opened.expanded, opened.semantics); !verified) {
     return invalid_input(invalid(path, verified.error().message));
   }

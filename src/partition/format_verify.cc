@@ -10,6 +10,26 @@ std::string counted(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+// A worker's program says of which parameter its optimizer state is, so it must have some of that.
+std::string optimizer_state_without_parameter(const Plan& plan, const graph::Program& program) {
+  for (const graph::ValueId input : program.inputs) {
+    const graph::ValueId parameter = program.value(input).of;
+    if (parameter == graph::kNone ||
+        plan.layouts[static_cast<std::size_t>(input)] == plan.layouts[static_cast<std::size_t>(parameter)]) {
+      continue;
+    }
+    for (std::int64_t worker = 0; worker < plan.workers(); ++worker) {
+      const std::vector<int> digits = worker_digits(plan.levels, worker);
+      if (tdl::volume(owned_region(plan, program, input, digits)) > 0 &&
+          tdl::volume(owned_region(plan, program, parameter, digits)) == 0) {
+        return "worker " + std::to_string(worker) + " has some of " + program.value(input).name + " but nothing of " +
+               program.value(parameter).name + ", of which that is the optimizer's state";
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> verify(const Plan& plan, const graph::Program& expanded,
@@ -47,6 +67,14 @@ Result<void> verify(const Plan& plan, const graph::Program& expanded,
       }
     }
   }
+  for (const graph::StateOutput& output : expanded.state_outputs) {
+    if (plan.layouts[static_cast<std::size_t>(output.state)] != plan.layouts[static_cast<std::size_t>(output.value)]) {
+      return invalid_input("value " + expanded.value(output.value).name + ", the new content of " +
+                           expanded.value(output.state).name + ", is laid out otherwise than that");
+    }
+  }
+  const std::string homeless = optimizer_state_without_parameter(plan, expanded);
+  if (!homeless.empty()) return invalid_input(homeless);
   for (std::size_t index = 0; index < plan.nodes.size(); ++index) {
     const graph::Node& node = expanded.nodes[index];
     const std::vector<Cut>& cuts = plan.nodes[index];

@@ -23,10 +23,6 @@ std::int64_t aligned(std::int64_t elements, DType dtype) {
 
 bool is_update(const graph::Node& node) { return node.op == "tesser::sgd" || node.op == "tesser::adam"; }
 
-bool is_empty(const tdl::Box& box) {
-  return std::any_of(box.begin(), box.end(), [](const tdl::Interval& interval) { return interval.empty(); });
-}
-
 // Into how many parts a result is cut that have to be reduced.
 std::int64_t partial_results(const std::vector<Cut>& cuts, const std::vector<Level>& levels,
                              const tdl::NodeSemantics& semantics, std::size_t result) {
@@ -97,7 +93,7 @@ class WorkerAccount {
                 const std::vector<NodeId>& last_use) {
     const tdl::NodeSemantics& semantics = semantics_[static_cast<std::size_t>(id)];
     const tdl::Box box = worker_box(plan_, id, semantics, digits_);
-    const bool computes = !is_empty(box);
+    const bool computes = !semantics.is_empty(box);
     bool in_place = computes;  // needs nothing of other workers
     for (std::size_t operand = 0; operand < read.size() && computes; ++operand) {
       in_place = add_operand(id, read[operand], semantics, operand, box) && in_place;

@@ -94,9 +94,6 @@ std::int64_t owners_of_a_part(std::span<const Cut> cuts, std::span<const Level> 
 NodeParts node_parts(const graph::Program& program, const graph::Node& node, const tdl::NodeSemantics& semantics,
                      std::span<const Cut> cuts, std::span<const Level> levels) {
   const std::vector<tdl::Box> boxes = parts_by_worker(semantics.whole_box(), cuts, levels);
-  const auto is_empty = [](const tdl::Box& box) {
-    return std::any_of(box.begin(), box.end(), [](const tdl::Interval& interval) { return interval.empty(); });
-  };
   const std::vector<std::vector<int>> digits = digits_by_worker(levels);
   NodeParts parts;
   const std::vector<graph::ValueId> values = graph::values_read(node);
@@ -105,7 +102,7 @@ NodeParts node_parts(const graph::Program& program, const graph::Node& node, con
     std::vector<tdl::Region>& regions = parts.operands.emplace_back();
     regions.reserve(boxes.size());
     for (const tdl::Box& box : boxes) {
-      if (is_empty(box) || semantics.operand_is_zero(operand, box)) {
+      if (semantics.is_empty(box) || semantics.operand_is_zero(operand, box)) {
         regions.emplace_back(all.size(), tdl::Interval{});
       } else {
         regions.push_back(tdl::intersection(semantics.operand_region(operand, box), all));
@@ -125,12 +122,12 @@ NodeParts node_parts(const graph::Program& program, const graph::Node& node, con
     const std::size_t rank = program.value(node.outputs[result]).shape.size();
     regions.reserve(boxes.size());
     for (const tdl::Box& box : boxes) {
-      regions.push_back(is_empty(box) ? tdl::Region(std::max<std::size_t>(rank, 1), tdl::Interval{})
-                                      : semantics.result_region(result, box));
+      regions.push_back(semantics.is_empty(box) ? tdl::Region(std::max<std::size_t>(rank, 1), tdl::Interval{})
+                                                : semantics.result_region(result, box));
     }
     std::set<std::int64_t> numbers;
     for (std::size_t worker = 0; worker < boxes.size(); ++worker) {
-      if (!is_empty(boxes[worker])) {
+      if (!semantics.is_empty(boxes[worker])) {
         numbers.insert(part_number(semantics, result, cuts, levels, digits[worker]));
       }
     }

@@ -92,15 +92,14 @@ std::vector<int> node_signatures(const graph::Program& program) {
   return signatures;
 }
 
-Result<std::vector<tdl::NodeSemantics>> analyze_nodes(const graph::Program& program, const tdl::Catalogue& catalogue) {
+std::vector<tdl::NodeSemantics> analyze_nodes(const graph::Program& program, const tdl::Catalogue& catalogue) {
   const std::vector<int> signatures = node_signatures(program);
   std::vector<tdl::NodeSemantics> distinct;
   std::vector<tdl::NodeSemantics> semantics;
   semantics.reserve(program.nodes.size());
   for (std::size_t index = 0; index < program.nodes.size(); ++index) {
     if (static_cast<std::size_t>(signatures[index]) == distinct.size()) {
-      TESSER_ASSIGN_OR_RETURN(tdl::NodeSemantics analyzed, tdl::analyze(program, program.nodes[index], catalogue));
-      distinct.push_back(std::move(analyzed));
+      distinct.push_back(tdl::analyze(program, program.nodes[index], catalogue));
     }
     semantics.push_back(distinct[static_cast<std::size_t>(signatures[index])]);
   }

@@ -15,7 +15,7 @@ namespace tesser::partition {
 // up in the order of first use.
 std::vector<int> node_signatures(const graph::Program& program);
 
-// tdl::analyze of every node; nodes of one signature share the work. The error names the node.
-Result<std::vector<tdl::NodeSemantics>> analyze_nodes(const graph::Program& program, const tdl::Catalogue& catalogue);
+// tdl::analyze of every node; nodes of one signature share the work.
+std::vector<tdl::NodeSemantics> analyze_nodes(const graph::Program& program, const tdl::Catalogue& catalogue);
 
 }  // namespace tesser::partition

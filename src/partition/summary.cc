@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace tesser::partition {
 namespace {
 
@@ -109,13 +111,30 @@ Prediction prediction(const PlanCost& cost) {
 
 std::vector<Undescribed> undescribed_operators(const graph::Program& program,
                                                const std::vector<tdl::NodeSemantics>& semantics) {
-  std::map<std::string, std::int64_t> counts;
+  std::map<std::pair<std::string, std::string>, Undescribed> found;
   for (std::size_t id = 0; id < program.nodes.size(); ++id) {
-    if (!semantics[id].described()) ++counts[program.nodes[id].op];
+    if (semantics[id].described()) continue;
+    const graph::Node& node = program.nodes[id];
+    Undescribed& entry = found[{node.op, semantics[id].misfit()}];
+    if (entry.nodes++ > 0) continue;
+    entry.op = node.op;
+    entry.misfit = semantics[id].misfit();
+    entry.first = "node " + node.name;
+    if (node.module && !node.module->empty()) entry.first += " in " + *node.module;
+    if (!node.source.empty()) entry.first += " at " + node.source;
   }
   std::vector<Undescribed> operators;
-  for (const auto& [op, nodes] : counts) operators.push_back({op, nodes});
+  for (auto& [key, entry] : found) operators.push_back(std::move(entry));
   return operators;
+}
+
+std::string warning_text(const Undescribed& undescribed) {
+  return fmt::format(
+      "{} has no description{}, so every worker computes all of it ({}{}); describe it in a .tdl file and give that "
+      "with "
+      "--tdl",
+      undescribed.op, undescribed.misfit.empty() ? "" : fmt::format(" that fits ({})", undescribed.misfit),
+      undescribed.nodes == 1 ? "" : fmt::format("{} nodes, first ", undescribed.nodes), undescribed.first);
 }
 
 std::vector<TensorRow> parameter_rows(const graph::Program& program, const Plan& plan) {

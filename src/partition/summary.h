@@ -36,13 +36,16 @@ PlanCost plan_cost(const graph::Program& program, const std::vector<tdl::NodeSem
                    const Topology& topology);
 Prediction prediction(const PlanCost& cost);
 
-// Operators without a description, which every worker computes whole: each once, with how many nodes.
+// Operators without a description that fits, which every worker computes whole: each once for each reason.
 struct Undescribed {
   std::string op;
+  std::string misfit;  // why its description does not fit; empty: there is none
   std::int64_t nodes = 0;
+  std::string first;  // "node mul_3 in block.0 at model.py:12"
 };
 std::vector<Undescribed> undescribed_operators(const graph::Program& program,
                                                const std::vector<tdl::NodeSemantics>& semantics);
+std::string warning_text(const Undescribed& undescribed);
 
 // One line of the tables, for all that are alike. Lists are in the order in which the program first uses them.
 struct TensorRow {

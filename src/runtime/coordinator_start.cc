@@ -136,6 +136,9 @@ Result<ChosenPlan> Coordinator::choose_plan() const {
 
 Result<void> Coordinator::prepare_workers() {
   TESSER_ASSIGN_OR_RETURN(const ChosenPlan chosen, choose_plan());
+  for (const partition::Undescribed& each : chosen.undescribed) {
+    reporter_.note("warning: " + partition::warning_text(each));
+  }
   parts_ = static_cast<int>(chosen.lowered.workers.size());
   workers_ = parts_ * static_cast<int>(options_.replicas);
   TESSER_RETURN_IF_ERROR(prepare_hub());

@@ -230,6 +230,7 @@ struct Checked {
   std::int64_t strategies = 0;
   std::int64_t parts = 0;
   bool described = true;
+  std::string misfit;  // why not, if the operator has a description
   std::string failure;
 };
 
@@ -299,9 +300,10 @@ std::optional<std::size_t> piece_in(const std::string& message, std::size_t coun
 // kInvalidInput when the whole cannot be run; what is wrong with parts is in Checked::failure.
 Result<Checked> check_case(const tdl::Catalogue& catalogue, const CheckCase& each, std::mt19937_64& generator) {
   const Node& node = each.program.nodes.front();
-  TESSER_ASSIGN_OR_RETURN(const tdl::NodeSemantics semantics, tdl::analyze(each.program, node, catalogue));
+  const tdl::NodeSemantics semantics = tdl::analyze(each.program, node, catalogue);
   Checked checked;
   checked.described = semantics.described();
+  checked.misfit = semantics.misfit();
   if (!checked.described) return checked;
   checked.strategies = static_cast<std::int64_t>(semantics.strategies().size());
   std::vector<Piece> pieces;
@@ -369,8 +371,8 @@ class ClauseCheck {
         return invalid_input(checked.error().message + "\n  drawn by a check of " + description_.where() + ": " +
                              call_text(each.program));
       if (!checked->described) {
-        return invalid_input(description_.where() +
-                             ": no equation holds for a call that its check clause draws: " + call_text(each.program));
+        return invalid_input(description_.where() + ": does not fit a call that its check clause draws: " +
+                             checked->misfit + ": " + call_text(each.program));
       }
       ++total.calls;
       total.strategies += checked->strategies;

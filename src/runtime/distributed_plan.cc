@@ -39,7 +39,7 @@ Result<partition::OpenedPlan> open_program(const std::filesystem::path& program,
   }
   TESSER_ASSIGN_OR_RETURN(opened.captured, graph::read_program(program));
   TESSER_ASSIGN_OR_RETURN(opened.expanded, partition::expand(opened.captured));
-  TESSER_ASSIGN_OR_RETURN(opened.semantics, partition::analyze_nodes(opened.expanded, opened.catalogue));
+  opened.semantics = partition::analyze_nodes(opened.expanded, opened.catalogue);
   return opened;
 }
 
@@ -74,7 +74,7 @@ Result<double> leave_clipping_out(partition::OpenedPlan& opened) {
   const auto layouts = by_name(opened.expanded.values, plan.layouts);
   const auto nodes = by_name(opened.expanded.nodes, plan.nodes);
   TESSER_ASSIGN_OR_RETURN(opened.expanded, partition::expand(opened.captured));
-  TESSER_ASSIGN_OR_RETURN(opened.semantics, partition::analyze_nodes(opened.expanded, opened.catalogue));
+  opened.semantics = partition::analyze_nodes(opened.expanded, opened.catalogue);
   plan.layouts.clear();
   for (const graph::Value& value : opened.expanded.values) {
     plan.layouts.push_back(layouts.at(value.name));
@@ -89,8 +89,7 @@ Result<double> leave_clipping_out(partition::OpenedPlan& opened) {
 // The cheapest cut of the forward program among those that leave what it shares with the step where the step has it.
 Result<lowering::Lowered> lower_forward(const graph::Program& forward, const partition::OpenedPlan& step) {
   TESSER_ASSIGN_OR_RETURN(const graph::Program expanded, partition::expand(forward));
-  TESSER_ASSIGN_OR_RETURN(const std::vector<tdl::NodeSemantics> semantics,
-                          partition::analyze_nodes(expanded, step.catalogue));
+  const std::vector<tdl::NodeSemantics> semantics = partition::analyze_nodes(expanded, step.catalogue);
   const partition::Plan& plan = step.record.plan;
   partition::SearchOptions options;
   options.workers = static_cast<int>(plan.workers());
@@ -138,6 +137,7 @@ Result<ChosenPlan> lower_for_workers(const std::filesystem::path& program, const
   }
   TESSER_ASSIGN_OR_RETURN(chosen.lowered, lowering::lower(opened.expanded, opened.semantics, opened.catalogue,
                                                           opened.record.plan, lowering::LoweringOptions{}));
+  chosen.undescribed = partition::undescribed_operators(opened.expanded, opened.semantics);
   chosen.program_hash = opened.record.plan.program_hash;
   if (forward != nullptr) {
     TESSER_ASSIGN_OR_RETURN(chosen.forward, lower_forward(*forward, opened));

@@ -11,6 +11,7 @@
 #include "lowering/lower.h"
 #include "partition/replicas.h"
 #include "partition/search.h"
+#include "partition/summary.h"
 
 namespace tesser::runtime {
 
@@ -36,7 +37,8 @@ struct ChosenPlan {
   std::optional<lowering::Lowered> forward;
   std::string program_hash;
   std::string plan_hash;
-  double clip_norm = 0;  // PlanChoice::for_hub: what was taken out of the step; 0: none
+  std::vector<partition::Undescribed> undescribed;  // what every worker computes whole
+  double clip_norm = 0;                             // PlanChoice::for_hub: what was taken out of the step; 0: none
 };
 
 // How choice.workers, those of all replicas, are divided into replicas of a plan each: every possibility with what it

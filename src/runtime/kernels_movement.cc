@@ -173,8 +173,7 @@ Combine combination(const std::string& kind) {
     return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::maximum_out(out, a, b); };
   if (kind == "min")
     return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::minimum_out(out, a, b); };
-  if (kind == "product")
-    return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::mul_out(out, a, b); };
+  if (kind == "prod") return [](at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { at::mul_out(out, a, b); };
   return nullptr;
 }
 

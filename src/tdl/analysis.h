@@ -41,6 +41,7 @@ class Analysis {
                   std::vector<std::int64_t>& proposals);
   void bind_variables();
   void read_tensors();
+  void read_for_absent_results();
   void add_reshape(const Active& active);
   AccessIndex index_of(const std::vector<Expression>& indices, const TensorUse& use, const std::vector<TensorUse>& list,
                        const std::string& name);
@@ -62,6 +63,7 @@ class Analysis {
   const graph::Node& node_;
   NodeState* state_ = nullptr;
   std::vector<Active> active_;
+  std::vector<Active> absent_;  // of results that the node does not have
   std::vector<Source> sources_;
 };
 

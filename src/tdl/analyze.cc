@@ -4,7 +4,6 @@
 
 #include "tdl/affine.h"
 #include "tdl/analysis.h"
-#include "tdl/views.h"
 
 namespace tesser::tdl {
 
@@ -23,9 +22,6 @@ bool Analysis::choose_equations() {
     for (const TensorUse& use : active.results) {
       has_equation[static_cast<std::size_t>(use.result)] = true;
     }
-    if (active.results.empty()) {
-      continue;
-    }
     for (const Term& term : equation.terms) {
       const bool given = std::all_of(term.accesses.begin(), term.accesses.end(), [&](const Expression* access) {
         return !binding_.tensors_of_parameter(access->id).empty();
@@ -34,7 +30,7 @@ bool Analysis::choose_equations() {
         active.terms.push_back(&term);
       }
     }
-    active_.push_back(std::move(active));
+    (active.results.empty() ? absent_ : active_).push_back(std::move(active));
   }
   for (std::size_t r = 0; r < node_.outputs.size(); ++r) {
     if (node_.outputs[r] != graph::kNone && !has_equation[r]) {
@@ -107,12 +103,14 @@ void Analysis::infer_lengths() {
     }
     // Of several arguments the one of highest rank decides: the others are broadcast.
     std::vector<std::int64_t> proposals(description_.variables.size(), -1);
-    for (const Active& active : active_) {
-      for (const Term* const term : active.terms) {
-        for (const Expression* const access : term->accesses) {
-          for (const TensorUse& use : binding_.tensors_of_parameter(access->id)) {
-            binding_.set_current(&use);
-            infer_from(access, access->children, static_cast<std::int64_t>(binding_.shape_of(use).size()), proposals);
+    for (const std::vector<Active>* const equations : {&active_, &absent_}) {
+      for (const Active& active : *equations) {
+        for (const Term* const term : active.terms) {
+          for (const Expression* const access : term->accesses) {
+            for (const TensorUse& use : binding_.tensors_of_parameter(access->id)) {
+              binding_.set_current(&use);
+              infer_from(access, access->children, static_cast<std::int64_t>(binding_.shape_of(use).size()), proposals);
+            }
           }
         }
       }
@@ -179,154 +177,6 @@ void Analysis::bind_variables() {
   }
 }
 
-// The index of one tensor of a list (of one, mostly), a form for each of its dimensions; where a variable alone indexes
-// a dimension, that says its extent.
-AccessIndex Analysis::index_of(const std::vector<Expression>& indices, const TensorUse& use,
-                               const std::vector<TensorUse>& list, const std::string& name) {
-  const Shape& shape = binding_.shape_of(use);
-  binding_.set_current(&use);
-  AccessIndex index;
-  std::size_t pack_begin = 0;
-  std::size_t pack_size = 0;
-  bool pack_seen = false;
-  for (const Expression& expression : indices) {
-    bool is_list = false;
-    std::vector<AffineIndex> forms = binding_.index_forms(expression, &is_list);
-    if (is_list && !pack_seen) {
-      pack_seen = true;
-      pack_begin = index.size();
-      pack_size = forms.size();
-    }
-    for (AffineIndex& form : forms) {
-      index.push_back(std::move(form));
-    }
-  }
-  binding_.set_current(nullptr);
-  if (binding_.failed()) {
-    return index;
-  }
-  const std::size_t surplus = index.size() - std::min(index.size(), shape.size());
-  if (index.size() < shape.size() || surplus > pack_size || (surplus > 0 && use.operand < 0)) {
-    binding_.fail("'" + name + "' has " + std::to_string(shape.size()) + " dimensions, its index " +
-                  std::to_string(index.size()));
-    return index;
-  }
-  const auto first = index.begin() + static_cast<std::ptrdiff_t>(pack_begin);
-  index.erase(first, first + static_cast<std::ptrdiff_t>(surplus));
-  for (std::size_t d = 0; d < index.size(); ++d) {
-    AffineIndex& form = index[d];
-    const int variable = lone_variable(form);
-    if (variable >= 0) {
-      const bool result = use.operand < 0;
-      set_extent(variable, shape[d],
-                 result          ? Source::kResult
-                 : shape[d] == 1 ? Source::kSizeOne
-                                 : Source::kArgument,
-                 name);
-      if (!result && shape[d] == 1) {
-        form = affine_constant(0);
-      }
-      continue;
-    }
-    for (std::size_t c = 0; c < form.coefficients.size(); ++c) {
-      if (form.coefficients[c].first == kOffsetVariable) {
-        const std::int64_t times = form.coefficients[c].second;
-        form.coefficients.erase(form.coefficients.begin() + static_cast<std::ptrdiff_t>(c));
-        std::int64_t offset = 0;
-        for (const TensorUse& before : list) {
-          if (before.element >= use.element) {
-            break;
-          }
-          const Shape& sizes = binding_.shape_of(before);
-          if (d >= sizes.size()) {
-            binding_.fail("the tensors of '" + name + "' have different ranks");
-            return index;
-          }
-          offset += sizes[d];
-        }
-        form = affine_combined(Operation::kAdd, form, affine_constant(times * offset), binding_);
-        break;
-      }
-    }
-  }
-  return index;
-}
-
-void Analysis::add_reshape(const Active& active) {
-  const std::vector<TensorUse> sources = binding_.tensors_of_parameter(active.equation->reshaped);
-  if (sources.empty()) {
-    binding_.fail("the tensor to reshape is not given");
-    return;
-  }
-  const Shape& from = binding_.shape_of(sources.front());
-  const Shape& to = binding_.shape_of(active.results.front());
-  if (element_count(from) != element_count(to)) {
-    binding_.fail(shape_text(from) + " and " + shape_text(to) + " have different numbers of elements");
-    return;
-  }
-  View view = match_view(from, to, binding_.variables());
-  sources_.resize(binding_.variables().size(), Source::kWhere);
-  OperandUse& use = state_->operands[static_cast<std::size_t>(sources.front().operand)];
-  use.accesses.push_back(std::move(view.from));
-  use.zero_variables.emplace_back();
-  state_->results[static_cast<std::size_t>(active.results.front().result)] = std::move(view.to);
-}
-
-void Analysis::read_tensors() {
-  for (Active& active : active_) {
-    const Equation& equation = *active.equation;
-    if (equation.reshaped >= 0) {
-      add_reshape(active);
-      continue;
-    }
-    const std::string& name = description_.results[static_cast<std::size_t>(equation.result)].name;
-    for (const TensorUse& use : active.results) {
-      state_->results[static_cast<std::size_t>(use.result)] = index_of(equation.index, use, active.results, name);
-      if (binding_.failed()) {
-        return;
-      }
-    }
-  }
-  for (Active& active : active_) {
-    const auto variables_of = [&](const std::vector<const Expression*>& expressions) {
-      std::vector<int> variables;
-      for (const Expression* const expression : expressions) {
-        for (const AffineIndex& form : binding_.index_forms(*expression)) {
-          if (const int variable = lone_variable(form); variable >= 0) {
-            variables.push_back(variable);
-          }
-        }
-      }
-      return variables;
-    };
-    for (const Term* const term : active.terms) {
-      active.bound.push_back(variables_of(term->bound));
-    }
-    active.buried = variables_of(active.equation->buried);
-    for (std::size_t t = 0; t < active.terms.size() && !binding_.failed(); ++t) {
-      std::vector<int> zero;
-      for (std::size_t other = 0; other < active.terms.size(); ++other) {
-        for (const int variable : active.bound[other]) {
-          if (std::find(active.bound[t].begin(), active.bound[t].end(), variable) == active.bound[t].end()) {
-            zero.push_back(variable);
-          }
-        }
-      }
-      for (const Expression* const access : active.terms[t]->accesses) {
-        const std::vector<TensorUse> uses = binding_.tensors_of_parameter(access->id);
-        for (const TensorUse& use : uses) {
-          AccessIndex index = index_of(access->children, use, uses, access->name);
-          if (binding_.failed()) {
-            return;
-          }
-          OperandUse& operand = state_->operands[static_cast<std::size_t>(use.operand)];
-          operand.zero_variables.push_back(zero);
-          operand.accesses.push_back(std::move(index));
-        }
-      }
-    }
-  }
-}
 // A variable of a pack that with() replaces everywhere stands in no index: it has one value.
 void Analysis::leave_out_unused() {
   std::vector<bool> used(state_->variables.size(), false);
@@ -490,7 +340,33 @@ bool Analysis::run(NodeState& state) {
   return true;
 }
 
-Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue) {
+namespace {
+
+// Why a part cannot be called as the description says. Parts differ in little but their size, so that few of each cut
+// are tried: halves, and one element at either end.
+std::optional<std::string> local_defect(const graph::Program& program, const graph::Node& node,
+                                        const NodeSemantics& semantics, const Catalogue& catalogue) {
+  std::vector<Box> boxes = {semantics.whole_box()};
+  for (const Strategy& strategy : semantics.strategies()) {
+    const auto v = static_cast<std::size_t>(strategy.variable);
+    const std::int64_t extent = semantics.variables()[v].extent;
+    for (const Interval& interval :
+         {Interval{0, 1}, Interval{0, extent / 2}, Interval{extent / 2, extent}, Interval{extent - 1, extent}}) {
+      boxes.push_back(semantics.whole_box());
+      boxes.back()[v] = interval;
+    }
+  }
+  for (const Box& box : boxes) {
+    if (const Result<LocalCall> call = localize(program, node, semantics, catalogue, box); !call) {
+      return call.error().message;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+NodeSemantics analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue) {
   const auto make_state = [&] {
     auto state = std::make_shared<NodeState>();
     for (const graph::ValueId id : graph::values_read(node)) {
@@ -506,19 +382,27 @@ Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& 
     state->results.resize(node.outputs.size());
     return state;
   };
-  std::shared_ptr<NodeState> state = make_state();
-  if (const Description* const description = catalogue.find(node.op)) {
-    Analysis analysis(program, node, *description);
-    const bool described = analysis.run(*state);
-    if (analysis.error()) {
-      return invalid_input("node '" + node.name + "' (" + node.op + "): " + *analysis.error() + "; described in " +
-                           description->where());
-    }
-    if (!described) {
-      state = make_state();
+  const std::shared_ptr<NodeState> state = make_state();
+  const Description* const description = catalogue.find(node.op);
+  if (description == nullptr) {
+    return SemanticsBuilder::wrap(state);
+  }
+  Analysis analysis(program, node, *description);
+  const bool described = analysis.run(*state);
+  std::optional<std::string> misfit = analysis.error();
+  if (!misfit && !described) {
+    misfit = "no equation of a result holds for such a call";
+  }
+  if (!misfit) {
+    NodeSemantics semantics = SemanticsBuilder::wrap(state);
+    misfit = local_defect(program, node, semantics, catalogue);
+    if (!misfit) {
+      return semantics;
     }
   }
-  return SemanticsBuilder::wrap(std::move(state));
+  const std::shared_ptr<NodeState> undescribed = make_state();
+  undescribed->misfit = *misfit + "; described in " + description->where();
+  return SemanticsBuilder::wrap(undescribed);
 }
 
 }  // namespace tesser::tdl

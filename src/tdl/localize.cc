@@ -185,8 +185,8 @@ Result<LocalCall> localize(const graph::Program& program, const graph::Node& nod
     TESSER_CHECK(contains({everything}, {box[v]}), "interval of " + state.variables[v].name + " of node " + node.name +
                                                        ": " + region_text({box[v]}) + " of " +
                                                        region_text({everything}));
-    call.empty = call.empty || (box[v].empty() && !everything.empty());
   }
+  call.empty = semantics.is_empty(box);
   call.operands.resize(state.operand_shapes.size());
   for (std::size_t o = 0; o < call.operands.size(); ++o) {
     LocalOperand& operand = call.operands[o];
@@ -223,8 +223,7 @@ Result<LocalCall> localize(const graph::Program& program, const graph::Node& nod
     break;
   }
   if (binding.failed()) {
-    return invalid_input("node '" + node.name + "' (" + node.op + "): " + *binding.error() +
-                         "; local call of the description in " + description->where());
+    return invalid_input("the local call of a part: " + *binding.error());
   }
   return call;
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "tdl/parser.h"
+#include "tdl/semantics.h"
 
 namespace tesser::tdl {
 namespace {
@@ -11,7 +12,7 @@ using Kind = Expression::Kind;
 
 constexpr int kDeepest = 100;  // nesting of expressions
 
-bool is_reduction(std::string_view name) { return name == "sum" || name == "max" || name == "min" || name == "prod"; }
+bool is_reduction(std::string_view name) { return reduction_from_name(name).has_value(); }
 
 }  // namespace
 

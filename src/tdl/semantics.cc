@@ -9,16 +9,6 @@
 namespace tesser::tdl {
 namespace {
 
-// A part of a box that has an empty interval where the whole has none.
-bool is_empty_part(const std::vector<Variable>& variables, const Box& box) {
-  for (std::size_t v = 0; v < variables.size(); ++v) {
-    if (box[v].empty() && variables[v].extent > 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 Region region_of(const AccessIndex& index, const Box& box) {
   Region region;
   region.reserve(index.size());
@@ -28,7 +18,7 @@ Region region_of(const AccessIndex& index, const Box& box) {
   return region;
 }
 
-bool is_empty(const Region& region) {
+bool has_empty_interval(const Region& region) {
   return std::any_of(region.begin(), region.end(), [](const Interval& interval) { return interval.empty(); });
 }
 
@@ -52,7 +42,17 @@ std::string_view outcome_name(Outcome outcome) {
   return "?";
 }
 
+std::optional<Outcome> reduction_from_name(std::string_view name) {
+  for (const Outcome outcome : {Outcome::kSum, Outcome::kMax, Outcome::kMin, Outcome::kProduct}) {
+    if (name == outcome_name(outcome)) {
+      return outcome;
+    }
+  }
+  return std::nullopt;
+}
+
 bool NodeSemantics::described() const { return state_->described; }
+const std::string& NodeSemantics::misfit() const { return state_->misfit; }
 const std::vector<Variable>& NodeSemantics::variables() const { return state_->variables; }
 const std::vector<Strategy>& NodeSemantics::strategies() const { return state_->strategies; }
 
@@ -65,10 +65,19 @@ Box NodeSemantics::whole_box() const {
   return box;
 }
 
+bool NodeSemantics::is_empty(const Box& box) const {
+  for (std::size_t v = 0; v < state_->variables.size(); ++v) {
+    if (box[v].empty() && state_->variables[v].extent > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Region NodeSemantics::operand_region(std::size_t operand, const Box& box) const {
   TESSER_CHECK(box.size() == state_->variables.size(), std::to_string(box.size()) + " intervals");
   const Shape& shape = state_->operand_shapes[operand];
-  if (is_empty_part(state_->variables, box)) {
+  if (is_empty(box)) {
     return Region(shape.size());
   }
   const OperandUse& use = state_->operands[operand];
@@ -78,10 +87,10 @@ Region NodeSemantics::operand_region(std::size_t operand, const Box& box) const 
   Region hull = region_of(use.accesses.front(), box);
   for (std::size_t a = 1; a < use.accesses.size(); ++a) {
     const Region region = region_of(use.accesses[a], box);
-    if (is_empty(region)) {
+    if (has_empty_interval(region)) {
       continue;
     }
-    if (is_empty(hull)) {
+    if (has_empty_interval(hull)) {
       hull = region;
       continue;
     }
@@ -95,7 +104,7 @@ Region NodeSemantics::operand_region(std::size_t operand, const Box& box) const 
 Region NodeSemantics::result_region(std::size_t result, const Box& box) const {
   TESSER_CHECK(box.size() == state_->variables.size(), std::to_string(box.size()) + " intervals");
   const Shape& shape = state_->result_shapes[result];
-  if (is_empty_part(state_->variables, box)) {
+  if (is_empty(box)) {
     return Region(shape.size());
   }
   if (!state_->described) {

@@ -22,7 +22,9 @@ struct Variable {
 };
 
 enum class Outcome : std::uint8_t { kConcatenate, kSum, kMax, kMin, kProduct, kReplicated };
-std::string_view outcome_name(Outcome outcome);  // "concatenate", "sum", ...
+// "concatenate", "sum", ...: in descriptions, lowered programs and tables alike.
+std::string_view outcome_name(Outcome outcome);
+std::optional<Outcome> reduction_from_name(std::string_view name);  // "sum", "max", "min", "prod"
 // Whether parts along the variable give partial results, which are combined.
 constexpr bool is_reduction(Outcome outcome) {
   return outcome != Outcome::kConcatenate && outcome != Outcome::kReplicated;
@@ -49,11 +51,15 @@ struct AffineIndex {
 // duplicates kept. Results are counted as node.outputs.
 class NodeSemantics {
  public:
-  bool described() const;  // false: no description, so there are no variables and no strategies
+  bool described() const;  // false: no description that fits, so there are no variables and no strategies
+  // Why the operator's description does not fit, and where it stands; empty where it does or where there is none.
+  const std::string& misfit() const;
   const std::vector<Variable>& variables() const;
   const std::vector<Strategy>& strategies() const;
 
   Box whole_box() const;
+  // Whether a part computes nothing: an interval is empty that is something in the whole.
+  bool is_empty(const Box& box) const;
 
   // What a part reads of an operand: unclipped, with the rank of the operand. An operand that no equation accesses is
   // read whole, or not at all when the local call leaves it out. When an operand is accessed several times, the hull.
@@ -75,8 +81,9 @@ class NodeSemantics {
   std::shared_ptr<const State> state_;  // shared by copies; nodes of the same signature may share one
 };
 
-// kInvalidInput naming node, operator and description when the description does not fit the node (ranks, attributes).
-Result<NodeSemantics> analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue);
+// A node to which its operator's description does not fit (ranks, attributes, the local calls of its parts) is not
+// described; misfit() says why.
+NodeSemantics analyze(const graph::Program& program, const graph::Node& node, const Catalogue& catalogue);
 
 // How a part of a node is computed: a call of an operator on regions.
 struct LocalOperand {
@@ -107,7 +114,8 @@ struct LocalCall {
   std::vector<LocalResult> results;            // by result of the node; region and produced empty where there is none
 };
 
-// `box` must lie in semantics.whole_box() (which stands for a node without description, too).
+// `box` must lie in semantics.whole_box() (which stands for a node without description, too). kInvalidInput saying why
+// where the description's local call does not fit this part, which analyze() has tried for some of each cut.
 Result<LocalCall> localize(const graph::Program& program, const graph::Node& node, const NodeSemantics& semantics,
                            const Catalogue& catalogue, const Box& box);
 

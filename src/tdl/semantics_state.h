@@ -22,6 +22,7 @@ struct OperandUse {
 
 struct NodeSemantics::State {
   bool described = false;
+  std::string misfit;
   std::vector<Variable> variables;
   std::vector<Strategy> strategies;
   std::vector<Shape> operand_shapes;

@@ -68,10 +68,7 @@ std::optional<Outcome> Analysis::outcome(const Active& active, int variable, std
       outside = true;
       continue;
     }
-    reduced = term.reduction == "sum"   ? Outcome::kSum
-              : term.reduction == "max" ? Outcome::kMax
-              : term.reduction == "min" ? Outcome::kMin
-                                        : Outcome::kProduct;
+    reduced = reduction_from_name(term.reduction);
   }
   if (!reduced) {
     return Outcome::kReplicated;
@@ -103,8 +100,6 @@ std::optional<Outcome> Analysis::outcome(const Active& active, int variable, std
   }
   return reduced;
 }
-
-// A variable of a pack that with() replaces everywhere stands in no index: it has one value.
 
 void Analysis::find_strategies() {
   for (std::size_t v = 0; v < state_->variables.size(); ++v) {

@@ -233,13 +233,12 @@ TEST_P(LoweredTest, WorkersGiveTheStateOfOneExecutor) {
   const auto expanded = partition::expand(program);
   ASSERT_TRUE(expanded.has_value()) << expanded.error().message;
   const auto semantics = partition::analyze_nodes(*expanded, tdl::Catalogue::shipped());
-  ASSERT_TRUE(semantics.has_value()) << semantics.error().message;
   partition::SearchOptions search_options;
   search_options.workers = GetParam().workers;
   search_options.preset = GetParam().preset;
-  const auto plan = partition::search(*expanded, *semantics, search_options);
+  const auto plan = partition::search(*expanded, semantics, search_options);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
-  const auto lowered = lowering::lower(*expanded, *semantics, tdl::Catalogue::shipped(), *plan, {});
+  const auto lowered = lowering::lower(*expanded, semantics, tdl::Catalogue::shipped(), *plan, {});
   ASSERT_TRUE(lowered.has_value()) << lowered.error().message;
   ASSERT_GT(lowered->transfers, 0);
 

@@ -67,21 +67,18 @@ Call call_of(const tdl::Description& description, int variant) {
 }
 
 void try_node(const tdl::Catalogue& catalogue, const Call& call) {
-  const Result<tdl::NodeSemantics> semantics = tdl::analyze(call.program, call.node, catalogue);
-  if (!semantics.has_value()) {
-    TESSER_CHECK(semantics.error().message.starts_with("node 'node'"), semantics.error().message);
-    return;
-  }
-  std::vector<tdl::Box> boxes = {semantics->whole_box()};
-  for (const tdl::Strategy& strategy : semantics->strategies()) {
+  const tdl::NodeSemantics semantics = tdl::analyze(call.program, call.node, catalogue);
+  TESSER_CHECK(semantics.described() == semantics.misfit().empty(), semantics.misfit());
+  std::vector<tdl::Box> boxes = {semantics.whole_box()};
+  for (const tdl::Strategy& strategy : semantics.strategies()) {
     const auto v = static_cast<std::size_t>(strategy.variable);
     for (std::int64_t part = 0; part < 3; ++part) {
-      boxes.push_back(semantics->whole_box());
+      boxes.push_back(semantics.whole_box());
       boxes.back()[v] = tdl::part_of(boxes.back()[v], 3, part);
     }
   }
   for (const tdl::Box& box : boxes) {
-    const Result<tdl::LocalCall> local = tdl::localize(call.program, call.node, *semantics, catalogue, box);
+    const Result<tdl::LocalCall> local = tdl::localize(call.program, call.node, semantics, catalogue, box);
     if (local.has_value()) {
       for (const tdl::LocalResult& result : local->results) {
         TESSER_CHECK(tdl::contains(result.produced, result.region), tdl::region_text(result.region));

@@ -169,9 +169,25 @@ Program readers() {
 {"name":"b","op":"aten::neg","args":["%x"],"out":[["b","float32",[8,4]]],"phase":"forward"},
 {"name":"c","op":"aten::mul.Tensor","args":["%a","%b"],"out":[["c","float32",[8,4]]],"phase":"forward"},
 {"name":"loss","op":"aten::sum","args":["%c"],"out":[["loss","float32",[]]],"phase":"forward"},
-{"name":"d","op":"aten::mul.Tensor","args":["%x","%c"],"out":[["d","float32",[8,4]]],"phase":"backward"}
+{"name":"d","op":"aten::mul.Tensor","args":["%x","%c"],"out":[["d","float32",[8,4]]],"phase":"backward"},
+{"name":"e","op":"aten::sum","args":["%d"],"out":[["e","float32",[]]],"phase":"backward"}
 )",
-      R"({"role":"loss","value":"%loss"})"));
+      R"({"role":"loss","value":"%loss"},{"role":"metric","name":"e","value":"%e"})"));
+}
+
+// Where every worker computes all of b but owns nothing, or half, of it.
+TEST(Lower, WhatNothingOnAWorkerReadsIsNotComputedThere) {
+  const Program program = readers();
+  Plan plan = partition::replicated_plan(program, {2});
+  const auto of = [&](const char* value) { return static_cast<std::size_t>(program.find(value)); };
+  plan.layouts[of("b")][0] = {0, 8};  // all of it on worker 0
+  plan.nodes[2][0].axis = 0;
+  plan.nodes[2][0].granularity = 8;  // c is computed on worker 0 alone, and sent
+  const Lowered two = lowered(program, plan);
+  EXPECT_EQ(count(two.workers[0], "aten::neg"), 1);
+  EXPECT_EQ(count(two.workers[1], "aten::neg"), 0);
+  EXPECT_EQ(count(two.workers[1], "aten::relu"), 0) << "a is read by c alone";
+  EXPECT_EQ(count(two.workers[1], "tesser::receive"), 1);
 }
 
 TEST(Lower, ARegionIsFetchedOnceAPhase) {

@@ -31,8 +31,7 @@ Result<void> print_program(const std::string& path, const std::vector<std::strin
   const tdl::Catalogue catalogue = tdl::Catalogue::shipped();
   TESSER_ASSIGN_OR_RETURN(const graph::Program captured, graph::read_program(path));
   TESSER_ASSIGN_OR_RETURN(const graph::Program program, partition::expand(captured));
-  TESSER_ASSIGN_OR_RETURN(const std::vector<tdl::NodeSemantics> semantics,
-                          partition::analyze_nodes(program, catalogue));
+  const std::vector<tdl::NodeSemantics> semantics = partition::analyze_nodes(program, catalogue);
   for (const std::string& preset : presets) {
     for (const std::string& count : counts) {
       partition::SearchOptions options;

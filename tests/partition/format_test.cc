@@ -31,6 +31,7 @@ class Format : public testing::Test {
     record_.plan.levels[0].link = "net \"1\"";
     record_.plan.layouts[0] = {{}};
     record_.plan.layouts[static_cast<std::size_t>(program_.find("w"))] = {{1, 16}};
+    record_.plan.layouts[static_cast<std::size_t>(program_.find("w.new"))] = {{1, 16}};
     record_.program_path = "step.tesser";
     record_.memory_bytes = 123;
     record_.topology.links = {{"net \"1\"", 4, 1e9, 0}};
@@ -178,7 +179,7 @@ TEST_F(Format, TopologiesAreRead) {
 TEST_F(Format, AVariableThatCannotBeCutIsRefused) {
   tdl::Catalogue catalogue = tdl::Catalogue::shipped();
   ASSERT_TRUE(catalogue.add("aten::relu(x) -> y:\n    y[i, j] = x[i, :j]\n", "whole.tdl").has_value());
-  semantics_[1] = tdl::analyze(program_, program_.nodes[1], catalogue).value();
+  semantics_[1] = tdl::analyze(program_, program_.nodes[1], catalogue);
   Plan plan = replicated_plan(program_, {2});
   EXPECT_TRUE(verify(plan, program_, semantics_).has_value());
   plan.nodes[1][0].axis = variable(semantics_[1], "i");
@@ -189,6 +190,16 @@ TEST_F(Format, AVariableThatCannotBeCutIsRefused) {
   EXPECT_EQ(refused.error().message, "node relu, aten::relu, is cut along j, along which its description has no cut");
   plan.nodes[1].clear();
   EXPECT_THAT(verify(plan, program_, semantics_).error().message, HasSubstr("has 0 cuts for 1 level"));
+}
+
+TEST_F(Format, NewContentThatDoesNotLieAsItsStateIsRefused) {
+  Plan plan = replicated_plan(program_, {2});
+  const graph::StateOutput& output = program_.state_outputs.front();
+  plan.layouts[static_cast<std::size_t>(output.value)][0].axis = 1;
+  EXPECT_EQ(verify(plan, program_, semantics_).error().message,
+            "value w.new, the new content of w, is laid out otherwise than that");
+  plan.layouts[static_cast<std::size_t>(output.state)][0].axis = 1;
+  EXPECT_TRUE(verify(plan, program_, semantics_).has_value());
 }
 
 }  // namespace

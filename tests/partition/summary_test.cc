@@ -83,10 +83,27 @@ TEST_F(SummaryOfAPlan, OperatorsWithoutDescriptionAreCounted) {
   graph::Program program = program_;
   program.nodes[1].op = "aten::special_unheard_of";
   program.nodes[4].op = "aten::special_unheard_of";
+  program.nodes[1].module = "block.0";
+  program.nodes[1].source = "model.py:12";
   const std::vector<Undescribed> undescribed = undescribed_operators(program, semantics_of(program));
   ASSERT_EQ(undescribed.size(), 1u);
   EXPECT_EQ(undescribed[0].op, "aten::special_unheard_of");
   EXPECT_EQ(undescribed[0].nodes, 2);
+  EXPECT_EQ(warning_text(undescribed[0]),
+            "aten::special_unheard_of has no description, so every worker computes all of it (2 nodes, first node " +
+                program.nodes[1].name +
+                " in block.0 at model.py:12); describe it in a .tdl file and give that with --tdl");
+}
+
+TEST_F(SummaryOfAPlan, ADescriptionThatDoesNotFitIsNamedWithItsReason) {
+  tdl::Catalogue catalogue = tdl::Catalogue::shipped();
+  ASSERT_TRUE(catalogue.add(program_.nodes[1].op + "(x) -> y:\n    y[i, j, k] = x[i, j, k]\n", "my.tdl").has_value());
+  const std::vector<Undescribed> undescribed = undescribed_operators(program_, analyze_nodes(program_, catalogue));
+  ASSERT_EQ(undescribed.size(), 1u);
+  EXPECT_EQ(undescribed[0].nodes, 1);
+  EXPECT_NE(undescribed[0].misfit.find("described in my.tdl:1"), std::string::npos) << undescribed[0].misfit;
+  EXPECT_NE(warning_text(undescribed[0]).find(" has no description that fits (" + undescribed[0].misfit + "), so "),
+            std::string::npos);
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ inline const Catalogue& core() {
 }
 
 inline NodeSemantics analyzed(const NodeBuilder& builder, const Catalogue& catalogue = core()) {
-  const Result<NodeSemantics> semantics = analyze(builder.program(), builder.node(), catalogue);
-  EXPECT_TRUE(semantics.has_value()) << semantics.error().message;
-  return *semantics;
+  NodeSemantics semantics = analyze(builder.program(), builder.node(), catalogue);
+  EXPECT_EQ(semantics.misfit(), "");
+  return semantics;
 }
 
 inline int variable(const NodeSemantics& semantics, const std::string& name) {

@@ -213,7 +213,8 @@ class Fuser {
       if (group < 0 || groups_[static_cast<std::size_t>(group)].members.size() < 2) {
         nodes.push_back(program_.node(id));
       } else if (groups_[static_cast<std::size_t>(group)].members.back() == id) {
-        nodes.push_back(fused_node(groups_[static_cast<std::size_t>(group)]));
+        Node fused = fused_node(groups_[static_cast<std::size_t>(group)]);
+        if (!fused.outputs.empty()) nodes.push_back(std::move(fused));  // else nobody reads any of it
       }
     }
     replace_nodes(program_, std::move(nodes));

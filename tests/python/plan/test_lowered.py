@@ -1,7 +1,8 @@
 """Programs cut by a plan and lowered give the numbers of the whole program, all workers in one process.
 
-Each program runs two steps with one number of workers and one preset; with TESSER_ALL_PLANS=1, as `./x test --plans`
-sets it, ten steps with every number of workers and the presets tofu and default.
+Each program runs two steps with one number of workers and one preset, some also with a plan drawn at random; with
+TESSER_ALL_PLANS=1, as `./x test --plans` sets it, ten steps with every number of workers and the presets tofu and
+default. TESSER_RANDOM_PLANS=A:B draws the plans of these seeds for every program.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gc
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +26,11 @@ from models import architectures
 from tesser.interpreter import Interpreter, read_state
 from tesser.lowered import LoweredInterpreter
 from tesser.program import STATE_FILE, STEP_FILE, Program, ProgramError
-from tests.python.models.equality import TOLERANCES, Run, Tolerance, differences
+from tests.python.models.equality import TOLERANCES, Run, Tolerance, binary, differences
 
 SEED = 3
 NAMES = [*models.names(), *architectures.names()]
+DRAWN = ["mlp", "resnet18", "lstm_lm", "gpt", "unet", "gru_lm"]  # with plans drawn at random
 WORKERS = [2, 3, 4, 6, 8]
 PRESETS = ["tofu", "default", "dp", "megatron", "equalchop"]
 EPSILON = 1e-5
@@ -58,6 +61,14 @@ def _plans() -> list[tuple[str, int, str]]:
         (name, counts[name][index % len(counts[name])], PRESETS[(index + index // 5) % 5])
         for index, name in enumerate(NAMES)
     ]
+
+
+def _random_plans() -> list[tuple[str, int, str]]:
+    """Plans from all that descriptions allow, drawn by tests/partition/random_plan.cc."""
+    if seeds := os.environ.get("TESSER_RANDOM_PLANS", ""):
+        first, _, last = seeds.partition(":")
+        return [(name, 2 + seed % 4, f"random-{seed}") for seed in range(int(first), int(last)) for name in NAMES]
+    return [(name, 2 + index % 4, f"random-{index}") for index, name in enumerate(DRAWN)]
 
 
 @dataclass
@@ -144,6 +155,10 @@ def lowered(
         output = directory / f"{name}-{workers}-{preset}.plan"
         if not output.exists():
             program = whole_of(name).directory
+            if preset.startswith("random-"):
+                words = [program, workers, preset.removeprefix("random-"), output]
+                subprocess.run([binary().parent / "random_plan", *map(str, words)], check=True, timeout=120)
+                return output
             outcome = run_tesser("plan", program, "--workers", workers, "--preset", preset, *words, "-o", output)
             assert outcome.returncode == 0, outcome.stderr
         return output
@@ -186,11 +201,20 @@ def check(whole: Whole, directory: Path) -> None:
         assert ours == pytest.approx(theirs, rel=whole.tolerance.loss, abs=1e-7)
     index = json.loads((directory / "lowering.json").read_text())
     assert run.transferred_bytes == index["bytes"]
+    plan = json.loads(directory.with_suffix(".plan").read_text())
+    assert plan["predicted"]["bytes_per_step"] == index["bytes"]
     assert index["bytes"] > 0 or "-default." in directory.name  # which may replicate all of it
 
 
 @pytest.mark.parametrize(("name", "workers", "preset"), _plans(), ids=lambda part: str(part))
 def test_the_numbers_of_the_whole_program(
+    name: str, workers: int, preset: str, whole_of: Callable[[str], Whole], lowered: Callable[..., Path]
+) -> None:
+    check(whole_of(name), lowered(name, workers, preset))
+
+
+@pytest.mark.parametrize(("name", "workers", "preset"), _random_plans(), ids=lambda part: str(part))
+def test_plans_drawn_at_random(
     name: str, workers: int, preset: str, whole_of: Callable[[str], Whole], lowered: Callable[..., Path]
 ) -> None:
     check(whole_of(name), lowered(name, workers, preset))

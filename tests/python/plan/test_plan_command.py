@@ -168,7 +168,10 @@ def test_an_operator_without_description_is_named_once(run_tesser: Run, tmp_path
     outcome = run_tesser("plan", program, "-w", 2, "-o", tmp_path / "chain.plan")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr.count("warning") == 1
-    assert "aten::never_heard_of has no description, so every worker computes all of it (2 nodes)" in outcome.stderr
+    assert (
+        "aten::never_heard_of has no description, so every worker computes all of it (2 nodes, first node b)"
+        in outcome.stderr
+    )
     assert "aten::never_heard_of (2 nodes)" in shown(run_tesser, tmp_path / "chain.plan", "--alone")
     described = tmp_path / "my.tdl"
     described.write_text("aten::never_heard_of(x) -> y:\n    y[i] = x[i]\n", encoding="utf-8")
@@ -178,6 +181,22 @@ def test_an_operator_without_description_is_named_once(run_tesser: Run, tmp_path
     described.write_text("aten::never_heard_of(x) -> y:\n    y[i] = x[i\n", encoding="utf-8")
     outcome = run_tesser("plan", program, "-w", 2, "-o", tmp_path / "chain.plan", "--tdl", described)
     assert outcome.returncode == 2 and f"{described}:2:" in outcome.stderr
+
+
+def test_a_description_that_does_not_fit_ends_no_plan(
+    captured: Callable[[str], Path], run_tesser: Run, tmp_path: Path
+) -> None:
+    described = tmp_path / "my.tdl"
+    described.write_text("aten::mm(a, b) -> c:\n    c[n, i, j] = sum[k](a[n, i, k] * b[n, k, j])\n", encoding="utf-8")
+    for preset in ("default", "tofu", "dp", "no-reduction", "spartan", "equalchop", "megatron", "allrow-greedy"):
+        words = ["-w", 2, "--preset", preset, "--tdl", described, "-o", tmp_path / "mlp.plan"]
+        outcome = run_tesser("plan", captured("mlp"), *words)
+        assert outcome.returncode == 0, outcome.stderr
+        lines = outcome.stderr.splitlines()
+        assert lines and all("warning: aten::mm has no description that fits (" in line for line in lines)
+        assert f"; described in {described}:1 (aten::mm)), so every worker computes all of it" in outcome.stderr
+    outcome = run_tesser("lower", tmp_path / "mlp.plan", "-o", tmp_path / "mlp.lowered")
+    assert outcome.returncode == 0, outcome.stderr
 
 
 @pytest.mark.parametrize(
