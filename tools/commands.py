@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from tools import benchmark, build, demo, environment, kubernetes, lint, testing
 from tools.console import Failure, Usage, error
@@ -19,6 +20,8 @@ HELP = """\
                             path, 50 of training runs, 50 with a hub, 200 of a job on the platform, 20 on Slurm
       --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour), and a
                             dozen models on as many processes
+      --random              only random networks, 10,000 of them, each trained eagerly, interpreted and in C++ on one
+                            worker and several; --nets N, --seed S: so many, of this seed (0)
       --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built
                             once (5 to 15 minutes, build/kubernetes) and started on this machine, and whole trainings
                             under every engine; needs root. With --faults: 20 random schedules of faults there instead
@@ -61,6 +64,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("--faults", action="store_true")
     test.add_argument("--plans", action="store_true")
     test.add_argument("--rdma", action="store_true")
+    test.add_argument("--random", action="store_true")
+    test.add_argument("--nets", type=int, default=testing.RANDOM_NETWORKS)
+    test.add_argument("--seed", type=int, default=0)
     test.add_argument("--kubernetes", action="store_true")
     test.add_argument("--screenshots", metavar="DIR")
     verbs.add_parser("demo").add_argument("name", nargs="?", default="mnist")
@@ -88,8 +94,13 @@ def main(arguments: list[str]) -> int:
             case "test":
                 if options.screenshots:
                     return testing.page_pictures(options.screenshots)
-                if options.faults or options.plans or options.rdma or options.kubernetes:
+                if options.faults or options.plans or options.rdma or options.kubernetes or options.random:
                     others = []
+                    if options.random:
+                        if options.nets < 1:
+                            raise Usage("--nets takes a number of networks, 1 or more")
+                        networks = partial(testing.network_campaign, options.nets, options.seed)
+                        others.append(("random networks", networks))
                     if options.kubernetes and options.faults:
                         others.append(("random faults on kubernetes", kubernetes.kubernetes_faults))
                     elif options.kubernetes:

@@ -30,13 +30,14 @@ PROCESS_FAULTS = (
 )
 EACH_SEED = ("-vv",)  # a line for each test, which is named after its seed
 PLAN_SECONDS = 7200
+RANDOM_NETWORKS = 10_000
 FUZZ_SECONDS = 6
 FUZZ_AT_ONCE = 2
 # Folders of src/ whose tests are system tests under tests/python.
 TESTED_BY_PYTHON = {"cli"}
 # Folders of tests/python that run one after the other, beside the other groups and all folders in none; each takes
 # about as long. Tests of the platform mostly wait.
-SIDE_BY_SIDE = ({"distributed", "models", "transport"}, {"hub", "page", "platform"})
+SIDE_BY_SIDE = ({"distributed", "models", "transport"}, {"hub", "page", "platform", "random_networks"})
 # Folders of src/ that have a library, and a test program, for each folder in them.
 HAS_PARTS = {"platform"}
 # Test programs that mostly wait for others' clocks, and so run beside the other ones.
@@ -159,6 +160,26 @@ def plan_campaign() -> Totals:
     ]
     build.build("release")
     return run_pytest("plans", tests, {"TESSER_ALL_PLANS": "1"}, PLAN_SECONDS)
+
+
+def network_campaign(nets: int, seed: int) -> Totals:
+    """Random networks, each counted; the step files of those that fail are under build/random_networks."""
+    build.build("release")
+    report = build.directory("release") / "reports" / "random_networks.json"
+    report.parent.mkdir(exist_ok=True)
+    report.unlink(missing_ok=True)
+    command = [environment.PYTHON, "-m", "tests.python.random_networks", "--nets", str(nets), "--seed", str(seed)]
+    command += ["--step-files", ROOT / "build" / "random_networks", "--report", report]
+    variables = {
+        "TESSER_BINARY": str(build.tesser()),
+        "PYTHONPATH": f"{ROOT / 'python'}:{ROOT}",
+        "OMP_NUM_THREADS": "1",
+    }
+    succeeds(command, variables)
+    if not report.is_file():
+        return Totals("random networks", failures=["random networks: ended without a report"])
+    counts = json.loads(report.read_text(encoding="utf-8"))
+    return Totals("random networks", counts["passed"], counts["known"], counts["failures"])
 
 
 def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:

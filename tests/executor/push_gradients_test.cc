@@ -44,9 +44,10 @@ std::string passes_of_a_step() {
          node("dx", "aten::mm", R"("%gw","%w")", "backward") + node("gv", "aten::mm", R"("%dx","%x")", "backward");
 }
 
-// As capture writes it; `norms` are those of which the norm is made.
-std::string clipping(const std::string& norms, const std::string& limit = "0.25", const std::string& most = "1.0") {
-  return node("nw", "aten::linalg_vector_norm", R"("%gw",2.0)", "clip", "[]") +
+// As capture writes it; `norms` are those of which the norm is made, `gw` the gradient of w.
+std::string clipping(const std::string& norms, const std::string& limit = "0.25", const std::string& most = "1.0",
+                     const std::string& gw = "gw") {
+  return node("nw", "aten::linalg_vector_norm", "\"%" + gw + R"(",2.0)", "clip", "[]") +
          node("nv", "aten::linalg_vector_norm", R"("%gv",2.0)", "clip", "[]") +
          node("norms", "aten::stack", "[" + norms + "]", "clip", "[2]") +
          node("norm", "aten::linalg_vector_norm", R"("%norms",2.0)", "clip", "[]") +
@@ -54,7 +55,7 @@ std::string clipping(const std::string& norms, const std::string& limit = "0.25"
          node("inverse", "aten::reciprocal", R"("%sum")", "clip", "[]") +
          node("ratio", "aten::mul.Scalar", R"("%inverse",)" + limit, "clip", "[]") +
          node("factor", "aten::clamp", R"("%ratio",null,)" + most, "clip", "[]") +
-         node("cw", "aten::mul.Tensor", R"("%gw","%factor")", "clip") +
+         node("cw", "aten::mul.Tensor", "\"%" + gw + R"(","%factor")", "clip") +
          node("cv", "aten::mul.Tensor", R"("%gv","%factor")", "clip");
 }
 
@@ -118,6 +119,16 @@ TEST(PushGradients, RefusesOtherClipping) {
     ASSERT_FALSE(limit.has_value()) << rest;
     EXPECT_THAT(limit.error().message, HasSubstr("clips gradients by the 2-norm of all of them"));
   }
+}
+
+TEST(PushGradients, RefusesClippingByValueBeforeThatByTheNorm) {
+  const std::string by_value = node("bw", "aten::clamp", R"("%gw",-0.1,0.1)", "clip");
+  const std::string by_norm = clipping(R"("%nw","%nv")", "0.25", "1.0", "bw");
+  const std::string updated = update("v", "cv") + "," + update("w", "cw");
+  graph::Program program = step_program(kInputs, passes_of_a_step() + by_value + by_norm + updated, kOutputs);
+  const Result<double> limit = take_clipping(program);
+  ASSERT_FALSE(limit.has_value());
+  EXPECT_THAT(limit.error().message, HasSubstr("clips gradients by the 2-norm of all of them"));
 }
 
 TEST(PushGradients, RefusesUpdatesOfWhatIsNotTheWorkersState) {

@@ -207,13 +207,18 @@ Result<double> take_clipping(Program& program) {
   }
   std::sort(gradients.begin(), gradients.end());
   const std::optional<Clipping> clipping = factor == kNone ? std::nullopt : clipping_by(program, factor);
+  const auto otherwise =
+      refused("clips gradients by the 2-norm of all of them (clip_norm); this step clips them otherwise");
   if (!clipping || clipping->gradients != gradients) {
-    return refused("clips gradients by the 2-norm of all of them (clip_norm); this step clips them otherwise");
+    return otherwise;
   }
   for (auto& [node, gradient] : updates) {
     node->args[kGradient] = ValueRef{gradient};
   }
   drop_unread_clipping(program);
+  if (std::any_of(program.nodes.begin(), program.nodes.end(), is_clip)) {
+    return otherwise;  // by value before the norm: each replica would clip its own gradients, not their mean
+  }
   return clipping->norm;
 }
 

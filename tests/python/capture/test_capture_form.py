@@ -258,12 +258,28 @@ def test_arguments_follow_the_schema() -> None:
     assert '"op":"aten::cat","args":[["%std' in text or '"op":"aten::cat","args":[["%sqrt' in text
 
 
-def test_a_result_that_was_not_asked_for_is_null() -> None:
-    model = nn.Conv2d(2, 3, 3)
-    program = _program(model, lambda m, b: m(b["x"]).square().mean(), {"x": torch.randn(1, 2, 5, 5)})
-    backward = _node(program, "aten::convolution_backward", "backward")
-    assert backward.out[0] is None and backward.out[1].shape == [3, 2, 3, 3]
+@pytest.mark.parametrize(
+    ("model", "size", "op"),
+    [
+        (nn.Conv2d(2, 3, 3), (1, 2, 5, 5), "convolution"),
+        (nn.BatchNorm2d(4), (3, 4, 2, 2), "native_batch_norm"),
+        (nn.BatchNorm1d(4).eval(), (3, 4), "native_batch_norm"),
+        (nn.GroupNorm(2, 4), (3, 4, 5), "native_group_norm"),
+        (nn.LayerNorm(4), (3, 4), "native_layer_norm"),
+    ],
+    ids=["convolution", "batch_norm", "batch_norm-evaluated", "group_norm", "layer_norm"],
+)
+def test_a_result_that_was_not_asked_for_is_null(
+    model: nn.Module, size: tuple[int, ...], op: str, tmp_path: Path
+) -> None:
+    """The gradient of the batch; fake kernels of some operators give it all the same."""
+    batch = {"x": torch.randn(size)}
+    step = tesser.Step(model, lambda m, b: m(b["x"]).sin().mean(), batch, torch.optim.SGD(model.parameters(), lr=0.1))
+    program = tesser.capture(step, tmp_path / "step.tesser").program
+    backward = _node(program, f"aten::{op}_backward", "backward")
     assert backward.args[-1] == [False, True, True]
+    assert backward.out[0] is None and backward.out[1].shape == list(next(model.parameters()).shape)
+    tesser.interpret(tmp_path / "step.tesser", 1, [batch])  # which checks all results
 
 
 def test_numbers_in_tensor_places_become_scalar_operators() -> None:

@@ -335,6 +335,7 @@ def test_replicas_on_two_machines(workers: int, machines: list[str], data: Path,
 def test_what_replicas_cannot_do_is_refused(data: Path, tmp_path: Path) -> None:
     cases = [
         ({"clip_value": 0.1}, ["--replicas", 2], "clips gradients by the 2-norm of all of them"),
+        ({"clip_value": 0.1, "clip_norm": 1.0}, ["--replicas", 2], "clips gradients by the 2-norm of all of them"),
         ({}, ["--replicas", 2, "--external", "--listen", "0.0.0.0:0"], "need one address of this machine"),
         ({}, ["--replicas", 12], "has 11 full batches of 4 samples, fewer than the 12 replicas"),
     ]
