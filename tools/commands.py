@@ -19,6 +19,9 @@ HELP = """\
                             path, 50 of training runs, 50 with a hub, 200 of a job on the platform, 20 on Slurm
       --plans               only every model and architecture under plans for 2, 3, 4, 6 and 8 workers (an hour), and a
                             dozen models on as many processes
+      --operators           only every sample of PyTorch's own operator tests as a training step (half an hour), and
+                            operators under mixtures of memory layouts
+          --update-refusals     writes the list of samples that capture refuses anew
       --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built
                             once (5 to 15 minutes, build/kubernetes) and started on this machine, and whole trainings
                             under every engine; needs root. With --faults: 20 random schedules of faults there instead
@@ -60,6 +63,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("--sanitize", action="store_true")
     test.add_argument("--faults", action="store_true")
     test.add_argument("--plans", action="store_true")
+    test.add_argument("--operators", action="store_true")
+    test.add_argument("--update-refusals", action="store_true")
     test.add_argument("--rdma", action="store_true")
     test.add_argument("--kubernetes", action="store_true")
     test.add_argument("--screenshots", metavar="DIR")
@@ -88,8 +93,12 @@ def main(arguments: list[str]) -> int:
             case "test":
                 if options.screenshots:
                     return testing.page_pictures(options.screenshots)
-                if options.faults or options.plans or options.rdma or options.kubernetes:
+                if options.update_refusals and not options.operators:
+                    raise Usage("--update-refusals goes with --operators")
+                if options.faults or options.plans or options.operators or options.rdma or options.kubernetes:
                     others = []
+                    if options.operators:
+                        others += testing.operator_campaigns(options.update_refusals)
                     if options.kubernetes and options.faults:
                         others.append(("random faults on kubernetes", kubernetes.kubernetes_faults))
                     elif options.kubernetes:
