@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,7 +110,9 @@ def train_once(directory: Path, parts: Mapping[int, Captured], *words: object) -
     if exported.code != 0:
         return _failure(exported)
     metrics = outcome.of("step")[0]["metrics"]
-    numbers = {number: Numbers(float(metrics[f"m{number}"]), {}) for number in parts}
+    losses = {number: metrics[f"m{number}"] for number in parts}
+    # Events say null for what is not finite.
+    numbers = {number: Numbers(math.nan if loss is None else loss, {}) for number, loss in losses.items()}
     for name, tensor in load_file(directory / "after.safetensors").items():
         number, _, own_name = name.removeprefix("m").partition("/")
         numbers[int(number)].state[own_name] = tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -30,7 +31,7 @@ def difference(ours: Numbers, eager: Numbers, exact: Numbers | None, before: Map
 
 
 def _scalar(number: float) -> Tensor:
-    return torch.tensor(number, dtype=torch.float64)
+    return torch.tensor(number if math.isfinite(number) else math.nan, dtype=torch.float64)
 
 
 def tensor_difference(
