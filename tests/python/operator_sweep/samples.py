@@ -188,7 +188,7 @@ def run_eagerly(step: tesser.Step) -> Numbers | None:
         drawn = random._next_id > 0
     after = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(before, strict=False)
-    if gradients is None:
+    if gradients is None or all(gradient is None for gradient in gradients):
         return None
     for name, gradient in zip(dict(model.named_parameters()), gradients):
         if gradient is not None:

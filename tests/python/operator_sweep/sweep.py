@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from tests.python.operator_sweep.samples import SEED, Numbers, Sample, run_eager
 
 BUNDLE = 150
 WORKERS = (("one worker", ()), ("two workers", ("--workers", 2, "--preset", "tofu")))
+
+# What capture says where something in it or in PyTorch's tracing broke.
+INTERNAL = re.compile(r"\w+(Error|Exception): |the backward pass fails")
 
 RIGHT = "right"
 WITHOUT_EFFECT = "without effect"  # eager changes no parameter, so equal numbers would say little
@@ -109,7 +113,9 @@ def _in_python(sample: Sample) -> Result | _Candidate:
     try:
         captured = tesser.capture(step)
     except CaptureError as error:
-        return result(REFUSED, error.message)
+        # PyTorch's own message is right where eager says the same.
+        internal = problem is None and INTERNAL.match(error.message)
+        return result(FAILED if internal else REFUSED, f"capture: {error.message}" if internal else error.message)
     except Exception as error:
         return result(FAILED, f"capture: {type(error).__name__}: {error}")
     if problem is not None:

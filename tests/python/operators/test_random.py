@@ -86,9 +86,9 @@ FUNCTIONS = {
         )[0],
     ),
     "fractional_max_pool3d, indices": (
-        lambda: F.fractional_max_pool3d(X, 2, output_size=2, return_indices=True)[1],
+        lambda: F.fractional_max_pool3d(X, (1, 2, 2), output_size=2, return_indices=True)[1],
         lambda: torch.ops.aten.fractional_max_pool3d(
-            X, [2, 2, 2], [2, 2, 2], operators.uniform([1, 2, 3], 0.0, 1.0, *stream(0))
+            X, [1, 2, 2], [2, 2, 2], operators.uniform([1, 2, 3], 0.0, 1.0, *stream(0))
         )[1],
     ),
 }
