@@ -22,6 +22,9 @@ HELP = """\
                             dozen models on as many processes
       --random              only random networks, 10,000 of them, each trained eagerly, interpreted and in C++ on one
                             worker and several; --nets N, --seed S: so many, of this seed (0)
+      --operators           only every sample of PyTorch's own operator tests as a training step (half an hour), and
+                            operators under mixtures of memory layouts
+          --update-refusals     writes the list of samples that capture refuses anew
       --kubernetes          only the engine kubernetes and whole jobs on it, on a cluster of two nodes, which is built
                             once (5 to 15 minutes, build/kubernetes) and started on this machine, and whole trainings
                             under every engine; needs root. With --faults: 20 random schedules of faults there instead
@@ -63,6 +66,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     test.add_argument("--sanitize", action="store_true")
     test.add_argument("--faults", action="store_true")
     test.add_argument("--plans", action="store_true")
+    test.add_argument("--operators", action="store_true")
+    test.add_argument("--update-refusals", action="store_true")
     test.add_argument("--rdma", action="store_true")
     test.add_argument("--random", action="store_true")
     test.add_argument("--nets", type=int, default=testing.RANDOM_NETWORKS)
@@ -94,13 +99,18 @@ def main(arguments: list[str]) -> int:
             case "test":
                 if options.screenshots:
                     return testing.page_pictures(options.screenshots)
-                if options.faults or options.plans or options.rdma or options.kubernetes or options.random:
+                if options.update_refusals and not options.operators:
+                    raise Usage("--update-refusals goes with --operators")
+                campaigns = (options.faults, options.plans, options.operators, options.random)
+                if any(campaigns) or options.rdma or options.kubernetes:
                     others = []
                     if options.random:
                         if options.nets < 1:
                             raise Usage("--nets takes a number of networks, 1 or more")
                         networks = partial(testing.network_campaign, options.nets, options.seed)
                         others.append(("random networks", networks))
+                    if options.operators:
+                        others += testing.operator_campaigns(options.update_refusals)
                     if options.kubernetes and options.faults:
                         others.append(("random faults on kubernetes", kubernetes.kubernetes_faults))
                     elif options.kubernetes:

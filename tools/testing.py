@@ -31,6 +31,9 @@ PROCESS_FAULTS = (
 EACH_SEED = ("-vv",)  # a line for each test, which is named after its seed
 PLAN_SECONDS = 7200
 RANDOM_NETWORKS = 10_000
+OPERATOR_SECONDS = 7200
+# Folders of tests/python that `--operators` runs whole, and what they are called.
+OPERATOR_SWEEPS = (("operator_sweep", "samples of operators"), ("layout_sweep", "memory layouts of operators"))
 FUZZ_SECONDS = 6
 FUZZ_AT_ONCE = 2
 # Folders of src/ whose tests are system tests under tests/python.
@@ -180,6 +183,17 @@ def network_campaign(nets: int, seed: int) -> Totals:
         return Totals("random networks", failures=["random networks: ended without a report"])
     counts = json.loads(report.read_text(encoding="utf-8"))
     return Totals("random networks", counts["passed"], counts["known"], counts["failures"])
+
+
+def operator_campaigns(update_refusals: bool) -> list[tuple[str, Callable[[], Totals]]]:
+    variables = {"TESSER_ALL_OPERATORS": "1"} | ({"TESSER_UPDATE_REFUSALS": "1"} if update_refusals else {})
+
+    def run(folder: Path) -> Totals:
+        build.build("release")
+        return run_pytest(folder.name, [folder, "-s"], variables, OPERATOR_SECONDS)
+
+    folders = [(ROOT / "tests" / "python" / folder, name) for folder, name in OPERATOR_SWEEPS]
+    return [(name, partial(run, folder)) for folder, name in folders if folder.is_dir()]
 
 
 def run_suite(name: str, suite: Callable[[], Totals], must_have_cases: bool) -> Totals:

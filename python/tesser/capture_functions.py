@@ -1,7 +1,8 @@
-"""Functions of PyTorch that address or fill memory themselves, in a form with the same numbers that does not."""
+"""Functions of PyTorch that depend on strides, or read or fill memory themselves, in a form with the same numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,46 @@ def _lengths(lengths: Any, name: str) -> list[int]:
     return values if isinstance(values, list) else [values]
 
 
+def _gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Without the look at whether a variance is negative."""
+    if not isinstance(var, Tensor):
+        return F.gaussian_nll_loss(input, target, var, full, eps, reduction)
+    if var.size() != input.size() and input.size()[:-1] == var.size():
+        var = var.unsqueeze(-1)
+    elif var.size() != input.size():
+        other = [size for size, whole in zip(var.size(), input.size()) if size != whole]
+        if var.dim() != input.dim() or sum(other) != 1:
+            raise ValueError("var is of incorrect size")
+    var = var.clone()
+    with torch.no_grad():
+        var.clamp_(min=eps)
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return {"none": lambda: loss, "mean": loss.mean, "sum": loss.sum}[reduction]()
+
+
+def _tensor_split(input: Tensor, *sections: Any, **named: Any) -> tuple[Tensor, ...]:
+    """PyTorch's C++ takes numbers out of a tensor's memory, which a traced one does not have."""
+
+    def read(argument: Any) -> Any:
+        return argument.tolist() if isinstance(argument, Tensor) else argument
+
+    named = {name.replace("tensor_indices_or", "indices_or"): read(entry) for name, entry in named.items()}
+    return torch.tensor_split(input, *(read(entry) for entry in sections), **named)
+
+
+def _polygamma_in_place(x: Tensor, n: int) -> Tensor:
+    return x.copy_(torch.polygamma(n, x.clone()))  # whose derivative needs it as it was
+
+
 _REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ctc_loss: _ctc_loss, F.ctc_loss: _ctc_loss} | {
     function: _pooling(function, dimensions)
     for function, dimensions in (
@@ -94,6 +135,12 @@ _REPLACEMENTS |= {
         *(torch.det, torch.logdet, torch.slogdet, torch.Tensor.det, torch.Tensor.logdet, torch.Tensor.slogdet),
         *(torch.linalg.det, torch.linalg.slogdet, torch.linalg.solve, torch.linalg.solve_ex, torch.linalg.tensorsolve),
     )
+}
+_REPLACEMENTS |= {
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+    torch.tensor_split: _tensor_split,
+    Tensor.tensor_split: _tensor_split,
+    Tensor.polygamma_: _polygamma_in_place,  # has no functional form to trace
 }
 
 

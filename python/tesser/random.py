@@ -316,6 +316,18 @@ class RandomMode(TorchFunctionMode):
         return x.copy_(self._randint(x.shape, low, high))
 
 
+def _fractional_pooling(function: Callable[..., Any], dimensions: int) -> Callable[..., Any]:
+    """The function with the beginnings of its regions from this mode, where it would draw them itself."""
+
+    def pool(mode: RandomMode, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("_random_samples") is None:
+            batch = x.shape[0] if x.dim() == dimensions + 2 else 1
+            kwargs["_random_samples"] = mode._uniform((batch, x.shape[-dimensions - 1], dimensions)).to(x.dtype)
+        return function(x, *args, **kwargs)
+
+    return pool
+
+
 def _check_probability(p: float) -> None:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
@@ -369,6 +381,11 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.rrelu: RandomMode._rrelu,
     F.scaled_dot_product_attention: RandomMode._attention,
     F.multi_head_attention_forward: RandomMode._multi_head_attention,
+    # PyTorch's own code passes the last argument, _random_samples, by keyword.
+    F.fractional_max_pool2d: _fractional_pooling(F.fractional_max_pool2d, 2),
+    F.fractional_max_pool2d_with_indices: _fractional_pooling(F.fractional_max_pool2d_with_indices, 2),
+    F.fractional_max_pool3d: _fractional_pooling(F.fractional_max_pool3d, 3),
+    F.fractional_max_pool3d_with_indices: _fractional_pooling(F.fractional_max_pool3d_with_indices, 3),
     torch.rand: RandomMode._rand,
     torch.randn: RandomMode._randn,
     torch.rand_like: RandomMode._rand_like,

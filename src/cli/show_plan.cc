@@ -282,7 +282,7 @@ Result<int> show_plan(const ShowPlanArguments& arguments) {
   if (!undescribed.empty()) print_output("\nwithout description, so all of it on every worker\n");
   for (const partition::Undescribed& it : undescribed) {
     print_output("  {} ({} node{}){}\n", it.op, it.nodes, it.nodes == 1 ? "" : "s",
-               it.misfit.empty() ? "" : ": " + it.misfit);
+                 it.misfit.empty() ? "" : ": " + it.misfit);
   }
   if (arguments.compare) print_comparison(opened, cost);
   return 0;

@@ -73,6 +73,24 @@ FUNCTIONS = {
         lambda: F.rrelu(X - 60, 0.1, 0.3, True),
         lambda: torch.where(X <= 60, (X - 60) * operators.uniform([2, 3, 4, 5], 0.1, 0.3, *stream(0)), X - 60),
     ),
+    "fractional_max_pool2d": (
+        lambda: nn.FractionalMaxPool2d(2, output_size=3)(X),
+        lambda: torch.ops.aten.fractional_max_pool2d(
+            X, [2, 2], [3, 3], operators.uniform([2, 3, 2], 0.0, 1.0, *stream(0))
+        )[0],
+    ),
+    "fractional_max_pool3d, no batch": (
+        lambda: F.fractional_max_pool3d(X, 2, output_ratio=0.6),
+        lambda: torch.ops.aten.fractional_max_pool3d(
+            X, [2, 2, 2], [1, 2, 3], operators.uniform([1, 2, 3], 0.0, 1.0, *stream(0))
+        )[0],
+    ),
+    "fractional_max_pool3d, indices": (
+        lambda: F.fractional_max_pool3d(X, (1, 2, 2), output_size=2, return_indices=True)[1],
+        lambda: torch.ops.aten.fractional_max_pool3d(
+            X, [1, 2, 2], [2, 2, 2], operators.uniform([1, 2, 3], 0.0, 1.0, *stream(0))
+        )[1],
+    ),
 }
 
 
@@ -200,7 +218,6 @@ REFUSED = {
     "exponential_": lambda: torch.empty(3).exponential_(),
     "poisson": lambda: torch.poisson(torch.ones(3)),
     "gumbel_softmax": lambda: F.gumbel_softmax(torch.ones(2, 3)),
-    "fractional_max_pool2d": lambda: F.fractional_max_pool2d(X, 2, output_size=2),
     "initialization": lambda: nn.Linear(3, 3),
     "generator": lambda: torch.rand(3, generator=torch.Generator()),
     "out": lambda: torch.rand(3, out=torch.empty(3)),
