@@ -21,8 +21,7 @@ class Known:
 
 KNOWN: tuple[Known, ...] = (
     Known("GroupNorm whose input needs no gradient, cut along its groups", "gamma.numel|Expected !gamma"),
-    Known("a part of an operator that reads padding alone", "Only zero batch|takes an expression"),
-    Known("linear algebra that checks for errors", "Could not find a token for effect", r"torch\.linalg"),
+    Known("a fused expression whose part is empty", "takes an expression"),
 )
 
 
