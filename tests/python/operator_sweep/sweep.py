@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import shutil
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -66,9 +67,11 @@ def sweep(samples: Iterable[Sample], directory: Path) -> Iterator[Result]:
     samples = iter(samples)
     for number, bundle in enumerate(iter(lambda: list(islice(samples, BUNDLE)), [])):
         yield from _bundle(bundle, directory / str(number))
+        shutil.rmtree(directory / str(number))
 
 
 def _bundle(samples: list[Sample], directory: Path) -> Iterator[Result]:
+    directory.mkdir(parents=True)
     candidates = []
     for sample in samples:
         with warnings.catch_warnings():
