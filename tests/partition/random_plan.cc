@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "graph/read.h"
 #include "partition/expand.h"
 #include "partition/format.h"
@@ -156,7 +158,8 @@ Result<void> run(const std::vector<std::string>& words) {
   record.program_path = relative(words[0]);
   TESSER_RETURN_IF_ERROR(verify(record.plan, program, semantics));
   record.predicted = prediction(plan_cost(program, semantics, record.plan, record.topology));
-  return write_plan(record, program, output);
+  TESSER_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create_output(output));
+  return write_plan(record, program, std::move(file));
 }
 
 }  // namespace
