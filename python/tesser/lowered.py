@@ -226,7 +226,7 @@ def _receive(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> It
 
 
 def _reduce(node: Node, values: dict[str, Tensor], transfers: _Transfers) -> Iterator[str]:
-    parts, kind = node.args
+    parts, kind, _ = node.args
     combine = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}[kind]
     total = values[parts[0].name]
     for part in parts[1:]:

@@ -467,7 +467,7 @@ class Lowerer {
     const std::string name = is_share ? whole.name + "/share" : whole.name;
     const LocalId sum = builders_[worker].add_value(name, whole.dtype, tdl::shape_of(region));
     builders_[worker].add_node({id, Stage::kReceiveParts}, "tesser::reduce", "reduce " + name,
-                               {terms, std::string(tdl::outcome_name(outcome))}, {sum});
+                               {terms, std::string(tdl::outcome_name(outcome)), order(of)}, {sum});
     return {sum, region};
   }
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
@@ -177,20 +176,24 @@ Combine combination(const std::string& kind) {
   return nullptr;
 }
 
-Result<Kernel> bind_reduce(const Node& node) {
+Result<Kernel> bind_reduce(const Program& program, const Node& node) {
   const auto* const parts = node.args.empty() ? nullptr : std::get_if<std::vector<graph::ValueRef>>(&node.args[0]);
-  const auto* const kind = node.args.size() == 2 ? std::get_if<std::string>(&node.args[1]) : nullptr;
-  if (parts == nullptr || parts->empty() || kind == nullptr || node.outputs.size() != 1) {
+  const auto* const kind = node.args.size() == 3 ? std::get_if<std::string>(&node.args[1]) : nullptr;
+  const auto* const order = node.args.size() == 3 ? std::get_if<layout::Order>(&node.args[2]) : nullptr;
+  if (parts == nullptr || parts->empty() || kind == nullptr || order == nullptr || node.outputs.size() != 1) {
     return invalid_input(describe(node) + ": arguments do not fit; see docs/formats/lowered.md");
   }
   const Combine combine = combination(*kind);
   if (combine == nullptr) return invalid_input(describe(node) + ": no reduction is called '" + *kind + "'");
   const std::vector<graph::ValueRef> terms = *parts;
   const ValueId output = node.outputs[0];
+  const Shape& shape = program.value(output).shape;
+  TESSER_RETURN_IF_ERROR(check_order(node, *order, shape.size()));
+  const layout::Strides strides = layout::dense_strides(shape, *order);
   return Kernel([=](Registers& registers) {
     const at::Tensor first = read(registers, terms[0].id);
     if (terms.size() == 1) return write(registers, output, first);
-    at::Tensor total = at::empty_like(first);
+    at::Tensor total = at::empty_strided(shape, strides, first.options());
     combine(total, first, read(registers, terms[1].id));
     for (std::size_t index = 2; index < terms.size(); ++index) combine(total, total, read(registers, terms[index].id));
     write(registers, output, std::move(total));
@@ -200,7 +203,7 @@ Result<Kernel> bind_reduce(const Node& node) {
 }  // namespace
 
 Result<Kernel> bind_movement(const Program& program, const Node& node, Movement& movement) {
-  if (node.op == "tesser::reduce") return bind_reduce(node);
+  if (node.op == "tesser::reduce") return bind_reduce(program, node);
   if (node.op == "tesser::arrange") return bind_arrange(program, node);
   const bool moves = node.op == "tesser::open" || node.op == "tesser::receive" || node.op == "tesser::send" ||
                      node.op == "tesser::sent";
