@@ -167,7 +167,9 @@ const Statement& statement_of(const std::string& op) {
   static const Statement elementwise{
       {ArgumentRule::Kind::kAny, 0}, {}, {ResultRule{ResultRule::Kind::kIterator, {}, {}}}};
   if (const auto found = statements.find(op); found != statements.end()) return found->second;
-  return graph::operator_class(op) == graph::OperatorClass::kElementwise ? elementwise : rows;
+  // Dropout of ours counts elements in row-major order.
+  const bool walked = op.starts_with("aten::") && graph::operator_class(op) == graph::OperatorClass::kElementwise;
+  return walked ? elementwise : rows;
 }
 
 }  // namespace tesser::layout

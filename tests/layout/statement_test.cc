@@ -42,6 +42,8 @@ TEST(StatementTest, AnOperatorWithoutALineTakesRows) {
 TEST(StatementTest, AnElementwiseOperatorWithoutALineIsWalkedByTheIterator) {
   EXPECT_EQ(statement_of("aten::expm1").argument(0).kind, ArgumentKind::kAny);
   EXPECT_EQ(statement_of("aten::expm1").result(0).kind, ResultKind::kIterator);
+  EXPECT_EQ(statement_of("tesser::dropout").argument(0).kind, ArgumentKind::kRows);
+  EXPECT_EQ(statement_of("tesser::dropout").result(0).kind, ResultKind::kRows);
 }
 
 TEST(StatementTest, KernelsOfOursGoBeforeThoseMeasured) {

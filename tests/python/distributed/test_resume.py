@@ -60,7 +60,7 @@ def test_all_commands_read_a_checkpoint_in_parts(samples: Path, tmp_path: Path) 
         assert run.code == 0, run.errors
         checkpoints[workers] = checkpoint
     manifest = json.loads((checkpoints[2] / "step-00000008" / "manifest.json").read_text())
-    assert manifest["version"] == 2
+    assert manifest["version"] == 3
     assert any("parts" in value for value in manifest["values"])
     sizes = {
         workers: sum(
