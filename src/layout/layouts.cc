@@ -14,7 +14,7 @@ using graph::Node;
 using graph::Program;
 using graph::ValueId;
 
-// An order that a node itself states, as a list of dimensions at this position (docs/formats/operators.md).
+// An order that a node itself states, as a list of dimensions at this position (docs/layouts.md).
 std::optional<std::size_t> stated_order_position(const std::string& op) {
   if (op == "tesser::arrange") return 1;
   if (op == "tesser::fused" || op == "tesser::reduce") return 2;

@@ -7,12 +7,6 @@
 namespace tesser::layout {
 namespace {
 
-// A damaged program can make products overflow; they saturate and then fit nothing.
-std::int64_t product(std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<std::int64_t>::max() : result;
-}
-
 bool is_empty(const Shape& shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
 
 // Sorts dimensions from the innermost outwards by insertion. compare(a, b) is negative where `a` lies inside `b`,
@@ -48,6 +42,11 @@ int compare_strides(const Shape& shape, const Strides& strides, std::size_t a, s
 }
 
 }  // namespace
+
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<std::int64_t>::max() : result;
+}
 
 Strides row_major(const Shape& shape) {
   Strides strides(shape.size());

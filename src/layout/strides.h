@@ -17,6 +17,9 @@ using Strides = std::vector<std::int64_t>;
 // Dimensions from the outermost in memory to the innermost.
 using Order = std::vector<std::int64_t>;
 
+// A damaged program can make products overflow; they saturate and then fit nothing.
+std::int64_t product(std::int64_t a, std::int64_t b);
+
 Strides row_major(const Shape& shape);
 // Channels, the second dimension, innermost: of shapes with three to five dimensions; others row-major.
 Strides channels_last(const Shape& shape);

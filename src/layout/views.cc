@@ -1,7 +1,6 @@
 #include "layout/views.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "graph/operator_class.h"
 
@@ -17,12 +16,6 @@ using graph::ValueRef;
 std::int64_t integer_argument(const Node& node, std::size_t place, std::int64_t fallback) {
   const auto* const integer = place < node.args.size() ? std::get_if<std::int64_t>(&node.args[place]) : nullptr;
   return integer == nullptr ? fallback : *integer;
-}
-
-// Strides that a damaged program makes overflow saturate: they fit nothing, and mean a copy.
-std::int64_t product(std::int64_t a, std::int64_t b) {
-  std::int64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? std::numeric_limits<std::int64_t>::max() : result;
 }
 
 // Dimension counted from the end when negative; nothing when it does not exist.
